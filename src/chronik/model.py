@@ -6,9 +6,17 @@ used throughout; a concept has one name in the whole code base.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
+
+if not TYPE_CHECKING and "hypothesis" not in sys.modules:
+    # kio imports hypothesis wherever it is installed, which costs a second and 200 MB at every start.
+    sys.modules["hypothesis"] = None
+    import kio.static.primitive  # noqa: F401
+
+    del sys.modules["hypothesis"]
 
 from kio.schema.errors import ErrorCode
 
