@@ -1,0 +1,1 @@
+"""Tests; the modules beside this file (java, node) are helpers that several kinds of test share."""

@@ -1,0 +1,92 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+JAR_SETS := kafka kafka-2.8 kafka-0.11
+CODE := src tests tools bench
+ARGS ?=
+CRASH_ROUNDS ?= 50
+
+# The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
+	done)
+
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 9095" is passed on)
+	@exec $(BIN)/chronik start $(ARGS)
+
+test: setup lint ## set up everything, then every check and every test
+	$(BIN)/pytest
+
+setup: prerequisites $(VENV)/.dev jars ## set up everything that the tests need
+
+# --- environment ------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "chronik needs Python 3.11 or later; none was found on the PATH."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements/run.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements/run.lock
+	$(PIP) install --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock $(VENV)/.run
+	$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+prerequisites: | $(BIN)/python
+	@$(BIN)/python tools/check_prerequisites.py
+
+jars: $(JAR_SETS:%=.jars/%/.complete)
+
+.jars/%/.complete: tools/jars/pom.xml | prerequisites
+	@rm -rf $(@D) && mkdir -p $(@D)
+	mvn -q -B -f tools/jars/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+lock: $(VENV)/.dev ## resolve the dependencies anew into requirements/*.lock
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/python tools/lock.py
+
+# --- checks -----------------------------------------------------------------------------------
+
+lint: format types imports docs ## every check that runs no test
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check -q $(CODE)
+	$(BIN)/ruff format -q --check $(CODE)
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python tools/check_docs.py
+
+# --- tests ------------------------------------------------------------------------------------
+
+unit: $(VENV)/.dev ## the fast tests
+	$(BIN)/pytest tests/unit
+
+compat: setup ## real Kafka clients and tools against a real node
+	$(BIN)/pytest tests/compat
+
+crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
+	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS)
+
+bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
+	$(BIN)/python -m bench.compare $(ARGS)
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache
