@@ -1,0 +1,93 @@
+"""What a client knows about the cluster: nodes, topics, leaders. Values only, no I/O."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chronik.client.options import Address
+from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    partition: int
+    leader_id: NodeId
+    leader_epoch: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    offline_replicas: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    name: str
+    topic_id: uuid.UUID | None
+    is_internal: bool
+    error_code: ErrorCode
+    partitions: Mapping[int, PartitionInfo]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    node_id: NodeId
+    address: Address
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    cluster_id: str | None = None
+    controller_id: NodeId = NO_LEADER
+    nodes: Mapping[NodeId, NodeInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    """Only the topics that were asked for; absent ones carry their error code."""
+
+    def leader_of(self, tp: TopicPartition) -> NodeId:
+        """The leader, or NO_LEADER when the topic, the partition or its leader is not known."""
+        topic = self.topics.get(tp.topic)
+        partition = topic.partitions.get(tp.partition) if topic is not None else None
+        if partition is None or partition.leader_id not in self.nodes:
+            return NO_LEADER
+        return partition.leader_id
+
+    def merged(self, response: Any, *, whole: bool) -> Metadata:
+        """This knowledge with a Metadata response laid over it; `whole` forgets topics it does not name."""
+        topics = {} if whole else dict(self.topics)
+        for topic in response.topics:
+            if topic.name is not None:
+                topics[topic.name] = _topic_info(topic)
+        return Metadata(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            nodes={
+                node.node_id: NodeInfo(
+                    node_id=node.node_id, address=Address(node.host, node.port), rack=node.rack
+                )
+                for node in response.brokers
+            },
+            topics=topics,
+        )
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    partitions = {
+        partition.partition_index: PartitionInfo(
+            partition=partition.partition_index,
+            leader_id=partition.leader_id,
+            leader_epoch=getattr(partition, "leader_epoch", -1),
+            replicas=tuple(partition.replica_nodes),
+            isr=tuple(partition.isr_nodes),
+            offline_replicas=tuple(getattr(partition, "offline_replicas", ())),
+        )
+        for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+    }
+    return TopicInfo(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        is_internal=topic.is_internal,
+        error_code=topic.error_code,
+        partitions=partitions,
+    )

@@ -1,0 +1,235 @@
+"""Carries batches to the leaders of their partitions, one per partition at a time.
+
+One batch in flight per partition keeps order across retries; what arrives meanwhile waits in the lane and
+gathers. Batches that become ready in the same turn of the loop and have one leader share one request.
+
+Idempotence (KIP-98): a lane's batches carry a producer id and consecutive sequences, and a retry repeats
+both. When a batch is given up its fate is unknown, so the lane goes on under a new producer id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from chronik.client.apis import INIT_PRODUCER_ID, PRODUCE
+from chronik.client.cluster import Cluster
+from chronik.client.retry import Unanswered
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+
+_REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Batch:
+    """Records that travel together. Grows until its lane starts to send it."""
+
+    done: asyncio.Future[int]
+    deadline: float
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+    encoded: bytes | bytearray | None = None
+    is_observed: bool = False
+    """Somebody waits for this batch, so its failure need not be reported elsewhere."""
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    tp: TopicPartition
+    waiting: deque[Batch] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    identity: ProducerIdentity | None = None
+    next_sequence: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Parcel:
+    tp: TopicPartition
+    data: bytes | bytearray
+    done: asyncio.Future[int]
+
+
+class Sender:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int,
+        compression: int,
+        idempotent: bool,
+        on_done: Callable[[Batch], None],
+    ) -> None:
+        self._cluster = cluster
+        self._acks = acks
+        self._compression = compression
+        self._idempotent = idempotent
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._outbox: dict[NodeId, list[_Parcel]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+
+    def lane(self, tp: TopicPartition) -> Lane:
+        lane = self._lanes.get(tp)
+        if lane is None:
+            lane = self._lanes[tp] = Lane(tp)
+        return lane
+
+    def enqueue(self, lane: Lane, batch: Batch) -> None:
+        lane.waiting.append(batch)
+        if lane.task is None:
+            lane.task = self._loop.create_task(self._drain(lane))
+
+    async def idle(self) -> None:
+        """Return once nothing is waiting or under way."""
+        while tasks := [lane.task for lane in self._lanes.values() if lane.task is not None]:
+            await asyncio.wait(tasks)
+
+    async def stop(self) -> None:
+        """Give up everything that is not delivered."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in (*tasks, *self._requests):
+            task.cancel()
+        await asyncio.gather(*tasks, *self._requests, return_exceptions=True)
+
+    async def _drain(self, lane: Lane) -> None:
+        batch: Batch | None = None
+        try:
+            while lane.waiting:
+                batch = lane.waiting.popleft()
+                await self._settle(lane, batch)
+        finally:
+            lane.task = None
+            if batch is not None and not batch.done.done():
+                self._give_up([batch, *lane.waiting])
+                lane.waiting.clear()
+
+    async def _settle(self, lane: Lane, batch: Batch) -> None:
+        retry = self._cluster.retry(batch.deadline)
+        try:
+            base_offset = await retry.run(lambda: self._attempt(lane, batch))
+        except ChronikError as error:
+            lane.identity = None
+            batch.done.set_exception(error)
+        else:
+            batch.done.set_result(base_offset)
+        self._on_done(batch)
+
+    def _give_up(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.done.set_exception(Unanswered("the producer was closed"))
+            self._on_done(batch)
+
+    async def _attempt(self, lane: Lane, batch: Batch) -> int:
+        if self._idempotent and lane.identity is None:
+            lane.identity = await self._new_identity()
+            lane.next_sequence = 0
+        if batch.encoded is None:
+            batch.encoded = self._encode(lane, batch)
+        leader_id = await self._cluster.leader(lane.tp)
+        parcel = _Parcel(lane.tp, batch.encoded, self._loop.create_future())
+        outbox = self._outbox.setdefault(leader_id, [])
+        if not outbox:
+            self._loop.call_soon(self._dispatch, leader_id)
+        outbox.append(parcel)
+        return await parcel.done
+
+    def _encode(self, lane: Lane, batch: Batch) -> bytearray:
+        identity = lane.identity or ProducerIdentity(-1, -1)
+        encoded = build_batch(
+            batch.records,
+            compression=self._compression,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=lane.next_sequence if lane.identity else -1,
+        )
+        lane.next_sequence = (lane.next_sequence + len(batch.records)) & _SEQUENCE_MASK
+        return encoded
+
+    async def _new_identity(self) -> ProducerIdentity:
+        fields = {"transactional_id": None, "transaction_timeout": 60_000}
+        response = await self._cluster.send_any(INIT_PRODUCER_ID, fields)
+        if response.error_code != ErrorCode.none:
+            raise RequestError(response.error_code)
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    def _dispatch(self, node_id: NodeId) -> None:
+        parcels = self._outbox.pop(node_id, [])
+        while parcels:
+            size, count = 0, 0
+            while count < len(parcels) and (count == 0 or size < _REQUEST_BYTES_MAX):
+                size += len(parcels[count].data)
+                count += 1
+            request = self._loop.create_task(self._send(node_id, parcels[:count]))
+            self._requests.add(request)
+            request.add_done_callback(self._requests.discard)
+            parcels = parcels[count:]
+
+    async def _send(self, node_id: NodeId, parcels: list[_Parcel]) -> None:
+        by_topic: dict[str, list[_Parcel]] = {}
+        for parcel in parcels:
+            by_topic.setdefault(parcel.tp.topic, []).append(parcel)
+        fields = {
+            "acks": self._acks,
+            "timeout": self._cluster.options.request_timeout_ms,
+            "topic_data": [
+                {
+                    "name": topic,
+                    "partition_data": [
+                        {"index": parcel.tp.partition, "records": parcel.data} for parcel in group
+                    ],
+                }
+                for topic, group in by_topic.items()
+            ],
+        }
+        results: dict[TopicPartition, int | Exception] = {}
+        try:
+            if self._acks == 0:
+                await (await self._cluster.connection(node_id)).post(PRODUCE, fields)
+                results = {parcel.tp: -1 for parcel in parcels}
+            else:
+                results = _results(await self._cluster.send(node_id, PRODUCE, fields))
+        except ChronikError as error:
+            self._cluster.forget_leaders(by_topic)
+            results = {parcel.tp: error for parcel in parcels}
+        finally:
+            self._hand_out(parcels, results)
+
+    def _hand_out(self, parcels: list[_Parcel], results: dict[TopicPartition, int | Exception]) -> None:
+        for parcel in parcels:
+            result = results.get(parcel.tp, Unanswered(f"no result came for {parcel.tp}"))
+            if isinstance(result, RequestError) and result.code.retriable:
+                self._cluster.forget_leaders([parcel.tp.topic])
+            if parcel.done.done():
+                continue
+            if isinstance(result, Exception):
+                parcel.done.set_exception(result)
+            else:
+                parcel.done.set_result(result)
+
+
+def _results(response: Any) -> dict[TopicPartition, int | Exception]:
+    results: dict[TopicPartition, int | Exception] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            tp = TopicPartition(topic.name, partition.index)
+            code = partition.error_code
+            if code == ErrorCode.none:
+                results[tp] = partition.base_offset
+            elif code == ErrorCode.duplicate_sequence_number:
+                results[tp] = -1  # written before, by an attempt whose answer was lost
+            else:
+                message = getattr(partition, "error_message", None) or code.name.replace("_", " ")
+                results[tp] = RequestError(code, f"{tp}: {message}")
+    return results
