@@ -1,0 +1,83 @@
+"""Carries events from the state to its subscribers; a subscriber that lags never blocks the publisher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from chronik.metadata.events import Event, Resync
+
+__all__ = ["EventBus", "Subscription"]
+
+_RESYNC: Final = Resync()
+
+
+class Subscription:
+    """An ordered, bounded queue of events for one subscriber.
+
+    When it overflows, everything in it is dropped for one Resync: the subscriber then reads the state itself,
+    which is always newer than any event it missed.
+    """
+
+    def __init__(self, bus: EventBus, kinds: tuple[type[Event], ...], capacity: int) -> None:
+        self._bus = bus
+        self._capacity = capacity
+        self._events: deque[Event] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self.kinds = kinds
+
+    def push(self, event: Event) -> None:
+        if len(self._events) >= self._capacity:
+            self._events.clear()
+            event = _RESYNC
+        self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def drain(self) -> list[Event]:
+        """Everything that is waiting, without waiting."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    async def next_batch(self) -> list[Event]:
+        """At least one event; all that have gathered since the last call."""
+        while not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self.drain()
+
+    def close(self) -> None:
+        self._bus.remove(self)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class EventBus:
+    def __init__(self) -> None:
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, *kinds: type[Event], capacity: int = 4096) -> Subscription:
+        """Receive events of these kinds (all, if none is named) from now on; Resync always comes."""
+        subscription = Subscription(self, kinds, capacity)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def publish(self, events: Iterable[Event]) -> None:
+        for event in events:
+            for subscription in self._subscriptions:
+                if not subscription.kinds or isinstance(event, (*subscription.kinds, Resync)):
+                    subscription.push(event)

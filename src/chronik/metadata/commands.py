@@ -1,0 +1,196 @@
+"""Changes to the cluster's state, as they stand in the metadata log.
+
+A log entry is one byte of format version and a msgpack map per command, tagged with its type. Fields may be
+added with a default; a command or field never changes its meaning. A node that meets a format or a command
+that it does not know stops applying: skipping it would make its state differ from the others'.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from chronik.model import ChronikError, NodeId
+
+__all__ = [
+    "BROKER_RESOURCE",
+    "TOPIC_RESOURCE",
+    "AddPartitions",
+    "AllocateProducerIds",
+    "Batch",
+    "ChangePartition",
+    "Command",
+    "CreateTopic",
+    "DeleteTopic",
+    "Endpoint",
+    "Entry",
+    "FenceBroker",
+    "InitCluster",
+    "Noop",
+    "RegisterBroker",
+    "SetConfigs",
+    "UnfenceBroker",
+    "UnknownCommand",
+    "UnregisterBroker",
+    "decode_entry",
+    "encode_entry",
+]
+
+FORMAT_VERSION: Final = 1
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+"""Kafka's numbers for what a config belongs to. The broker named "" stands for all brokers."""
+
+
+class UnknownCommand(ChronikError):
+    """The metadata log holds something that this version of chronik cannot read."""
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    pass
+
+
+class Noop(_Command, frozen=True, kw_only=True, tag="noop"):
+    """Changes nothing; a new leader commits one to learn what is committed before it."""
+
+
+class InitCluster(_Command, frozen=True, kw_only=True, tag="init_cluster"):
+    """Gives the cluster its id, once; later ones are ignored, so that any node may submit it."""
+
+    cluster_id: str
+
+
+class CreateTopic(_Command, frozen=True, kw_only=True, tag="create_topic"):
+    name: str
+    topic_id: UUID
+    assignments: tuple[tuple[NodeId, ...], ...]
+    """Full replica list of each partition, preferred leader first."""
+    configs: dict[str, str] = {}
+
+
+class DeleteTopic(_Command, frozen=True, kw_only=True, tag="delete_topic"):
+    topic_id: UUID
+
+
+class AddPartitions(_Command, frozen=True, kw_only=True, tag="add_partitions"):
+    topic_id: UUID
+    first_partition: int
+    """Number of partitions that the submitter saw; refused if there are more or fewer by now."""
+    assignments: tuple[tuple[NodeId, ...], ...]
+
+
+class ChangePartition(_Command, frozen=True, kw_only=True, tag="change_partition"):
+    """New leadership, ISR or replicas of one partition; what is None stays."""
+
+    topic_id: UUID
+    partition: int
+    partition_epoch: int
+    """Epoch of the state that the submitter saw; refused if the partition has changed since."""
+    leader: NodeId | None = None
+    isr: tuple[NodeId, ...] | None = None
+    replicas: tuple[NodeId, ...] | None = None
+    adding: tuple[NodeId, ...] | None = None
+    removing: tuple[NodeId, ...] | None = None
+    bump_leader_epoch: bool = False
+    """Start a new leader epoch though the leader stays (it restarted, or replicas left)."""
+    unclean: bool = False
+    """Allow a leader that is not in the ISR; the ISR becomes that leader alone."""
+
+
+class SetConfigs(_Command, frozen=True, kw_only=True, tag="set_configs"):
+    resource_type: int
+    name: str
+    values: dict[str, str | None]
+    """None removes the key."""
+    replace: bool = False
+    """Drop every key that is not named (the old AlterConfigs)."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    port: int
+
+
+class RegisterBroker(_Command, frozen=True, kw_only=True, tag="register_broker"):
+    broker_id: NodeId
+    incarnation: UUID
+    """Drawn anew at every start of the node."""
+    endpoints: dict[str, Endpoint]
+    """By listener: kafka, wal, raft, http."""
+    rack: str | None = None
+    fenced: bool = False
+
+
+class FenceBroker(_Command, frozen=True, kw_only=True, tag="fence_broker"):
+    broker_id: NodeId
+    broker_epoch: int
+
+
+class UnfenceBroker(_Command, frozen=True, kw_only=True, tag="unfence_broker"):
+    broker_id: NodeId
+    broker_epoch: int
+
+
+class UnregisterBroker(_Command, frozen=True, kw_only=True, tag="unregister_broker"):
+    broker_id: NodeId
+
+
+class AllocateProducerIds(_Command, frozen=True, kw_only=True, tag="allocate_producer_ids"):
+    """The outcome's value is the first id of the block."""
+
+    broker_id: NodeId
+    count: int
+
+
+_Single: TypeAlias = (
+    Noop
+    | InitCluster
+    | CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | ChangePartition
+    | SetConfigs
+    | RegisterBroker
+    | FenceBroker
+    | UnfenceBroker
+    | UnregisterBroker
+    | AllocateProducerIds
+)
+
+
+class Batch(_Command, frozen=True, kw_only=True, tag="batch"):
+    """Several commands in one log entry; each is accepted or refused by itself, in order."""
+
+    commands: tuple[_Single, ...]
+
+
+Command: TypeAlias = _Single | Batch
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """A command with the name of its submission, by which the submitter knows it when it is committed."""
+
+    origin: int
+    sequence: int
+    command: Command
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    return bytes((FORMAT_VERSION,)) + _ENCODER.encode(entry)
+
+
+def decode_entry(data: bytes | memoryview) -> Entry:
+    if not data or data[0] != FORMAT_VERSION:
+        found = data[0] if data else "nothing"
+        raise UnknownCommand(f"metadata entry has format {found}, this version reads {FORMAT_VERSION}")
+    try:
+        return _DECODER.decode(memoryview(data)[1:])
+    except msgspec.DecodeError as error:
+        raise UnknownCommand(f"metadata entry cannot be read: {error}") from error

@@ -1,0 +1,112 @@
+"""What changed, told to whoever subscribed. Values only; they carry what a subscriber acts on."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from chronik.model import NodeId, TopicPartition
+
+__all__ = [
+    "BrokerFenced",
+    "BrokerRegistered",
+    "BrokerUnfenced",
+    "BrokerUnregistered",
+    "ConfigChanged",
+    "Event",
+    "HighWatermarkUpdated",
+    "IsrChanged",
+    "LeaderChanged",
+    "PartitionAssigned",
+    "Resync",
+    "TopicCreated",
+    "TopicDeleted",
+]
+
+
+class TopicCreated(msgspec.Struct, frozen=True, kw_only=True):
+    """Followed by a PartitionAssigned for each partition."""
+
+    topic: str
+    topic_id: UUID
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    topic_id: UUID
+    partition_count: int
+
+
+class PartitionAssigned(msgspec.Struct, frozen=True, kw_only=True):
+    """A new partition, or new replicas of an old one; leadership is part of it."""
+
+    tp: TopicPartition
+    topic_id: UUID
+    replicas: tuple[NodeId, ...]
+    previous: tuple[NodeId, ...] | None
+    """The replicas before; None if the partition is new."""
+
+
+class LeaderChanged(msgspec.Struct, frozen=True, kw_only=True):
+    tp: TopicPartition
+    topic_id: UUID
+    leader: NodeId
+    leader_epoch: int
+
+
+class IsrChanged(msgspec.Struct, frozen=True, kw_only=True):
+    tp: TopicPartition
+    topic_id: UUID
+    isr: tuple[NodeId, ...]
+    previous: tuple[NodeId, ...]
+
+
+class BrokerRegistered(msgspec.Struct, frozen=True, kw_only=True):
+    broker_id: NodeId
+    broker_epoch: int
+
+
+class BrokerFenced(msgspec.Struct, frozen=True, kw_only=True):
+    broker_id: NodeId
+
+
+class BrokerUnfenced(msgspec.Struct, frozen=True, kw_only=True):
+    broker_id: NodeId
+
+
+class BrokerUnregistered(msgspec.Struct, frozen=True, kw_only=True):
+    broker_id: NodeId
+
+
+class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True):
+    resource_type: int
+    name: str
+
+
+class HighWatermarkUpdated(msgspec.Struct, frozen=True, kw_only=True):
+    """Not from the metadata log: published by the partition's leader or follower on this node."""
+
+    tp: TopicPartition
+    high_watermark: int
+
+
+class Resync(msgspec.Struct, frozen=True, kw_only=True):
+    """Events were lost (the subscriber lagged, or a snapshot was installed): look at the whole state."""
+
+
+Event: TypeAlias = (
+    TopicCreated
+    | TopicDeleted
+    | PartitionAssigned
+    | LeaderChanged
+    | IsrChanged
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerUnregistered
+    | ConfigChanged
+    | HighWatermarkUpdated
+    | Resync
+)

@@ -1,0 +1,327 @@
+"""The cluster's state and the one function that changes it.
+
+`apply` is a function of the state and the command alone. It checks first and changes afterwards, so a refused
+command leaves no trace. Topics, partitions and brokers are replaced, never altered: a reader may keep what
+it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from chronik.metadata import commands as c
+from chronik.metadata import events as e
+from chronik.metadata.values import Broker, Outcome, Partition, Refused, Topic
+from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition, invariant
+
+__all__ = ["ClusterState"]
+
+
+class _Refuse(Exception):
+    """Leaves a command's checks; never leaves `apply`."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.refused = Refused(code, message)
+
+
+class ClusterState:
+    """Read it freely; change it through `apply` only."""
+
+    def __init__(self) -> None:
+        self.applied_index = 0
+        self.cluster_id: str | None = None
+        self.topics: dict[str, Topic] = {}
+        self.topic_names: dict[UUID, str] = {}
+        self.brokers: dict[NodeId, Broker] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
+        self.next_producer_id = 0
+
+    # --- reading ---
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        name = self.topic_names.get(topic_id)
+        return self.topics[name] if name is not None else None
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition]
+
+    def is_alive(self, broker_id: NodeId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def live_brokers(self) -> list[Broker]:
+        return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]
+
+    def configs(self, resource_type: int, name: str) -> Mapping[str, str]:
+        if resource_type == c.TOPIC_RESOURCE:
+            topic = self.topics.get(name)
+            return topic.configs if topic is not None else {}
+        return self.broker_configs.get(name, {})
+
+    # --- changing ---
+
+    def apply(self, command: c.Command, index: int) -> Outcome:
+        """Apply the command that stands at `index` in the log; indexes must come in order."""
+        invariant(index > self.applied_index, f"metadata entry {index} applied after {self.applied_index}")
+        outcome = (
+            self._apply_batch(command, index) if isinstance(command, c.Batch) else self._apply(command, index)
+        )
+        self.applied_index = index
+        return outcome
+
+    def _apply_batch(self, batch: c.Batch, index: int) -> Outcome:
+        parts = tuple(self._apply(command, index) for command in batch.commands)
+        events = tuple(event for part in parts for event in part.events)
+        return Outcome(index=index, events=events, parts=parts)
+
+    def _apply(self, command: Any, index: int) -> Outcome:
+        try:
+            events = _APPLY[type(command)](self, command, index)
+        except _Refuse as refusal:
+            return Outcome(index=index, refused=refusal.refused)
+        if isinstance(command, c.AllocateProducerIds):
+            return Outcome(index=index, value=self.next_producer_id - command.count)
+        return Outcome(index=index, events=tuple(events))
+
+    def _noop(self, command: c.Noop, index: int) -> Iterable[e.Event]:
+        return ()
+
+    def _init_cluster(self, command: c.InitCluster, index: int) -> Iterable[e.Event]:
+        if self.cluster_id is None:
+            self.cluster_id = command.cluster_id
+        return ()
+
+    def _create_topic(self, command: c.CreateTopic, index: int) -> Iterable[e.Event]:
+        if command.name in self.topics:
+            raise _Refuse(ErrorCode.topic_already_exists, f"Topic '{command.name}' already exists.")
+        if command.topic_id in self.topic_names:
+            raise _Refuse(ErrorCode.invalid_request, f"Topic id {command.topic_id} is taken.")
+        if not command.assignments:
+            raise _Refuse(ErrorCode.invalid_partitions, "A topic needs at least one partition.")
+        partitions = self._new_partitions(0, command.assignments)
+        topic = Topic(
+            name=command.name, topic_id=command.topic_id, partitions=partitions, configs=dict(command.configs)
+        )
+        self.topics[topic.name] = topic
+        self.topic_names[topic.topic_id] = topic.name
+        return [e.TopicCreated(topic=topic.name, topic_id=topic.topic_id), *_assigned(topic, partitions)]
+
+    def _add_partitions(self, command: c.AddPartitions, index: int) -> Iterable[e.Event]:
+        topic = self._known_topic(command.topic_id)
+        if command.first_partition != len(topic.partitions):
+            raise _Refuse(
+                ErrorCode.invalid_partitions,
+                f"Topic '{topic.name}' has {len(topic.partitions)} partitions by now.",
+            )
+        partitions = self._new_partitions(command.first_partition, command.assignments)
+        self._replace(topic, partitions=topic.partitions + partitions)
+        return _assigned(topic, partitions)
+
+    def _new_partitions(
+        self, first: int, assignments: tuple[tuple[NodeId, ...], ...]
+    ) -> tuple[Partition, ...]:
+        partitions = []
+        for number, replicas in enumerate(assignments, first):
+            self._check_replicas(replicas)
+            isr = tuple(replica for replica in replicas if self.is_alive(replica))
+            if not isr:
+                raise _Refuse(
+                    ErrorCode.invalid_replica_assignment, f"No broker of {list(replicas)} is alive to lead."
+                )
+            partitions.append(Partition(partition=number, replicas=replicas, isr=isr, leader=isr[0]))
+        return tuple(partitions)
+
+    def _check_replicas(self, replicas: tuple[NodeId, ...]) -> None:
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise _Refuse(
+                ErrorCode.invalid_replica_assignment, f"{list(replicas)} is not a list of replicas."
+            )
+        unknown = [replica for replica in replicas if replica not in self.brokers]
+        if unknown:
+            raise _Refuse(ErrorCode.invalid_replica_assignment, f"Brokers {unknown} are not registered.")
+
+    def _delete_topic(self, command: c.DeleteTopic, index: int) -> Iterable[e.Event]:
+        topic = self._known_topic(command.topic_id)
+        del self.topics[topic.name]
+        del self.topic_names[topic.topic_id]
+        count = len(topic.partitions)
+        return [e.TopicDeleted(topic=topic.name, topic_id=topic.topic_id, partition_count=count)]
+
+    def _change_partition(self, command: c.ChangePartition, index: int) -> Iterable[e.Event]:
+        topic = self._known_topic(command.topic_id)
+        if not 0 <= command.partition < len(topic.partitions):
+            raise _Refuse(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
+        old = topic.partitions[command.partition]
+        if command.partition_epoch != old.partition_epoch:
+            raise _Refuse(
+                ErrorCode.invalid_update_version,
+                f"Partition epoch is {old.partition_epoch}, not {command.partition_epoch}.",
+            )
+        new = self._changed(old, command)
+        partitions = (*topic.partitions[: old.partition], new, *topic.partitions[old.partition + 1 :])
+        self._replace(topic, partitions=partitions)
+        return _changes(topic, old, new)
+
+    def _changed(self, old: Partition, command: c.ChangePartition) -> Partition:
+        replicas = command.replicas if command.replicas is not None else old.replicas
+        leader = command.leader if command.leader is not None else old.leader
+        isr = command.isr if command.isr is not None else old.isr
+        if command.unclean and leader not in isr:
+            isr = (leader,)
+        if command.replicas is not None:
+            self._check_replicas(replicas)
+            lost = set(old.replicas) - set(replicas) - set(old.removing)
+            if lost:
+                raise _Refuse(
+                    ErrorCode.invalid_replica_assignment, f"Replicas {sorted(lost)} are not being removed."
+                )
+        self._check_isr(old, replicas, isr)
+        if leader != NO_LEADER and (
+            leader not in isr or (leader != old.leader and not self.is_alive(leader))
+        ):
+            raise _Refuse(ErrorCode.eligible_leaders_not_available, f"Broker {leader} cannot lead now.")
+        return Partition(
+            partition=old.partition,
+            replicas=replicas,
+            isr=isr,
+            leader=leader,
+            leader_epoch=old.leader_epoch + (leader != old.leader or command.bump_leader_epoch),
+            partition_epoch=old.partition_epoch + 1,
+            adding=command.adding if command.adding is not None else old.adding,
+            removing=command.removing if command.removing is not None else old.removing,
+        )
+
+    def _check_isr(self, old: Partition, replicas: tuple[NodeId, ...], isr: tuple[NodeId, ...]) -> None:
+        if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(replicas):
+            raise _Refuse(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(replicas)}.")
+        fenced = [member for member in isr if member not in old.isr and not self.is_alive(member)]
+        if fenced:
+            raise _Refuse(ErrorCode.ineligible_replica, f"Brokers {fenced} are fenced.")
+
+    def _set_configs(self, command: c.SetConfigs, index: int) -> Iterable[e.Event]:
+        if command.resource_type == c.TOPIC_RESOURCE:
+            topic = self.topics.get(command.name)
+            if topic is None:
+                raise _Refuse(ErrorCode.unknown_topic_or_partition, f"There is no topic '{command.name}'.")
+            self._replace(topic, configs=_merged(topic.configs, command))
+        elif command.resource_type == c.BROKER_RESOURCE:
+            merged = _merged(self.broker_configs.get(command.name, {}), command)
+            if merged:
+                self.broker_configs[command.name] = merged
+            else:
+                self.broker_configs.pop(command.name, None)
+        else:
+            raise _Refuse(ErrorCode.invalid_request, f"Resource type {command.resource_type} has no configs.")
+        return [e.ConfigChanged(resource_type=command.resource_type, name=command.name)]
+
+    def _register_broker(self, command: c.RegisterBroker, index: int) -> Iterable[e.Event]:
+        old = self.brokers.get(command.broker_id)
+        same = old is not None and old.incarnation == command.incarnation
+        self.brokers[command.broker_id] = broker = Broker(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            epoch=old.epoch if old is not None and same else index,
+            endpoints=dict(command.endpoints),
+            rack=command.rack,
+            fenced=command.fenced,
+        )
+        registered = e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+        return [registered, e.BrokerFenced(broker_id=broker.broker_id)] if broker.fenced else [registered]
+
+    def _fence_broker(self, command: c.FenceBroker, index: int) -> Iterable[e.Event]:
+        return self._set_fenced(command, fenced=True)
+
+    def _unfence_broker(self, command: c.UnfenceBroker, index: int) -> Iterable[e.Event]:
+        return self._set_fenced(command, fenced=False)
+
+    def _set_fenced(self, command: c.FenceBroker | c.UnfenceBroker, *, fenced: bool) -> Iterable[e.Event]:
+        broker = self.brokers.get(command.broker_id)
+        if broker is None:
+            raise _Refuse(
+                ErrorCode.broker_id_not_registered, f"Broker {command.broker_id} is not registered."
+            )
+        if broker.epoch != command.broker_epoch:
+            raise _Refuse(ErrorCode.stale_broker_epoch, f"Broker epoch is {broker.epoch}.")
+        if broker.fenced == fenced:
+            return ()
+        self.brokers[broker.broker_id] = msgspec.structs.replace(broker, fenced=fenced)
+        event = e.BrokerFenced if fenced else e.BrokerUnfenced
+        return [event(broker_id=broker.broker_id)]
+
+    def _unregister_broker(self, command: c.UnregisterBroker, index: int) -> Iterable[e.Event]:
+        if self.brokers.pop(command.broker_id, None) is None:
+            raise _Refuse(
+                ErrorCode.broker_id_not_registered, f"Broker {command.broker_id} is not registered."
+            )
+        return [e.BrokerUnregistered(broker_id=command.broker_id)]
+
+    def _allocate_producer_ids(self, command: c.AllocateProducerIds, index: int) -> Iterable[e.Event]:
+        if command.count <= 0:
+            raise _Refuse(ErrorCode.invalid_request, "A block of producer ids is not empty.")
+        self.next_producer_id += command.count
+        return ()
+
+    def _known_topic(self, topic_id: UUID) -> Topic:
+        topic = self.topic_by_id(topic_id)
+        if topic is None:
+            raise _Refuse(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id}.")
+        return topic
+
+    def _replace(self, topic: Topic, **changes: Any) -> None:
+        self.topics[topic.name] = msgspec.structs.replace(topic, **changes)
+
+
+_APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]]]] = {
+    c.Noop: ClusterState._noop,
+    c.InitCluster: ClusterState._init_cluster,
+    c.CreateTopic: ClusterState._create_topic,
+    c.DeleteTopic: ClusterState._delete_topic,
+    c.AddPartitions: ClusterState._add_partitions,
+    c.ChangePartition: ClusterState._change_partition,
+    c.SetConfigs: ClusterState._set_configs,
+    c.RegisterBroker: ClusterState._register_broker,
+    c.FenceBroker: ClusterState._fence_broker,
+    c.UnfenceBroker: ClusterState._unfence_broker,
+    c.UnregisterBroker: ClusterState._unregister_broker,
+    c.AllocateProducerIds: ClusterState._allocate_producer_ids,
+}
+
+
+def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:
+    return [
+        e.PartitionAssigned(
+            tp=TopicPartition(topic.name, new.partition),
+            topic_id=topic.topic_id,
+            replicas=new.replicas,
+            previous=None,
+        )
+        for new in partitions
+    ]
+
+
+def _changes(topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
+    tp, topic_id = TopicPartition(topic.name, new.partition), topic.topic_id
+    events: list[e.Event] = []
+    if new.replicas != old.replicas:
+        events.append(
+            e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
+        )
+    if new.leader_epoch != old.leader_epoch:
+        events.append(
+            e.LeaderChanged(tp=tp, topic_id=topic_id, leader=new.leader, leader_epoch=new.leader_epoch)
+        )
+    if new.isr != old.isr:
+        events.append(e.IsrChanged(tp=tp, topic_id=topic_id, isr=new.isr, previous=old.isr))
+    return events
+
+
+def _merged(old: Mapping[str, str], command: c.SetConfigs) -> dict[str, str]:
+    values: dict[str, str | None] = {**({} if command.replace else old), **command.values}
+    return {key: value for key, value in values.items() if value is not None}

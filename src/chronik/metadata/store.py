@@ -1,0 +1,135 @@
+"""The one way to change the cluster's state, whatever carries the log underneath."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from chronik.metadata.bus import EventBus
+from chronik.metadata.commands import Command, Entry, decode_entry, encode_entry
+from chronik.metadata.events import Resync
+from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
+from chronik.metadata.state import ClusterState
+from chronik.metadata.values import Outcome
+from chronik.model import ErrorCode, RequestError, Unavailable
+
+__all__ = ["Committed", "MetadataListener", "MetadataLog", "MetadataStore"]
+
+log = logging.getLogger(__name__)
+
+SUBMIT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    index: int
+    data: bytes | memoryview
+
+
+class MetadataListener(Protocol):
+    """What a metadata log calls, in log order and from the event loop."""
+
+    def on_committed(self, entries: Sequence[Committed]) -> None: ...
+
+    def on_snapshot(self, data: bytes | memoryview) -> None: ...
+
+
+class MetadataLog(Protocol):
+    """An agreed sequence of entries: the WAL of a single node, or Raft over several."""
+
+    async def append(self, data: bytes) -> int:
+        """Propose an entry; returns its index once it is in the log of whoever leads.
+
+        Being in the log is not being committed: what counts is the listener's call. Raises Unavailable if
+        nobody can take the entry now.
+        """
+        ...
+
+
+class MetadataStore:
+    """State, bus, and the submitters that wait for their commands to be applied here.
+
+    The log is started by whoever owns it, with this store as its listener.
+    """
+
+    def __init__(self, metadata_log: MetadataLog, *, origin: int) -> None:
+        """`origin` must differ between nodes and between starts of a node: it marks this store's entries."""
+        self._log = metadata_log
+        self._origin = origin
+        self._sequence = 0
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._reached: list[tuple[int, asyncio.Future[None]]] = []
+        self.state = ClusterState()
+        self.bus = EventBus()
+
+    async def submit(self, command: Command, *, timeout_s: float = SUBMIT_TIMEOUT_S) -> Outcome:
+        """Have the command committed and applied on this node.
+
+        Raises RequestError when it is refused (a Batch reports each part in its outcome instead) and when the
+        time runs out, in which case it may still be applied later; Unavailable when nobody took it.
+        """
+        self._sequence += 1
+        sequence = self._sequence
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting[sequence] = waiter
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._log.append(encode_entry(Entry(self._origin, sequence, command)))
+                outcome = await waiter
+        except TimeoutError:
+            raise RequestError(
+                ErrorCode.request_timed_out, "The metadata change was not committed in time."
+            ) from None
+        finally:
+            del self._waiting[sequence]
+        if outcome.refused is not None:
+            raise RequestError(outcome.refused.code, outcome.refused.message)
+        return outcome
+
+    async def applied(self, index: int) -> None:
+        """Wait until this node has applied the entry at `index`."""
+        if self.state.applied_index < index:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._reached.append((index, waiter))
+            await waiter
+
+    def snapshot(self) -> bytes:
+        return encode_snapshot(self.state)
+
+    def close(self) -> None:
+        """Nothing more will be committed here: let everybody who waits know."""
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(Unavailable("The node is stopping."))
+        for _, reached in self._reached:
+            reached.cancel()
+
+    # --- called by the log ---
+
+    def on_committed(self, entries: Sequence[Committed]) -> None:
+        for committed in entries:
+            entry = decode_entry(committed.data)
+            outcome = self.state.apply(entry.command, committed.index)
+            self.bus.publish(outcome.events)
+            if entry.origin == self._origin:
+                waiter = self._waiting.get(entry.sequence)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(outcome)
+        self._wake_reached()
+
+    def on_snapshot(self, data: bytes | memoryview) -> None:
+        self.state = decode_snapshot(data)
+        log.info("metadata starts from a snapshot at index %d", self.state.applied_index)
+        self.bus.publish([Resync()])
+        self._wake_reached()
+
+    def _wake_reached(self) -> None:
+        if self._reached:
+            applied = self.state.applied_index
+            for index, waiter in self._reached:
+                if index <= applied and not waiter.done():
+                    waiter.set_result(None)
+            self._reached = [(index, waiter) for index, waiter in self._reached if not waiter.done()]

@@ -1,0 +1,308 @@
+"""Topic configs: what there is, what is valid, where a value comes from.
+
+A topic's value is its own override, else the brokers' default under the server's name for it (set for all
+brokers or in the configuration file), else the default here. Names and defaults are Kafka's, so tools and
+habits carry over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, parse_int
+from chronik.model import ErrorCode, RequestError
+
+__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "scaled"]
+
+
+def _int(
+    name: str, default: int, server: str | None, doc: str, low: int = 0, high: int = INT_MAX
+) -> ConfigDef:
+    names = ((server, 1),) if server else ()
+    return ConfigDef(
+        name=name, kind=ConfigKind.INT, default=str(default), server_names=names, doc=doc, low=low, high=high
+    )
+
+
+def _long(name: str, default: int, server: str | None, doc: str, low: int = 0) -> ConfigDef:
+    names = ((server, 1),) if server else ()
+    return ConfigDef(
+        name=name,
+        kind=ConfigKind.LONG,
+        default=str(default),
+        server_names=names,
+        doc=doc,
+        low=low,
+        high=LONG_MAX,
+    )
+
+
+def _bool(name: str, default: bool, server: str | None, doc: str) -> ConfigDef:
+    names = ((server, 1),) if server else ()
+    return ConfigDef(
+        name=name, kind=ConfigKind.BOOLEAN, default=str(default).lower(), server_names=names, doc=doc
+    )
+
+
+_HOUR_MS: Final = 3_600_000
+_DEFINITIONS: Final = (
+    ConfigDef(
+        name="cleanup.policy",
+        kind=ConfigKind.LIST,
+        default="delete",
+        server_names=(("log.cleanup.policy", 1),),
+        choices=("delete", "compact"),
+        doc="What happens to old records: delete by age and size, or compact to the last record of each key.",
+    ),
+    ConfigDef(
+        name="compression.type",
+        kind=ConfigKind.STRING,
+        default="producer",
+        server_names=(("compression.type", 1),),
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        doc="Compression of stored batches; producer keeps what the producer chose.",
+    ),
+    _long(
+        "delete.retention.ms",
+        24 * _HOUR_MS,
+        "log.cleaner.delete.retention.ms",
+        "How long a compacted topic keeps tombstones, so that readers have time to see them.",
+    ),
+    _long(
+        "file.delete.delay.ms",
+        60_000,
+        "log.segment.delete.delay.ms",
+        "How long a segment file stays on disk after it left the log.",
+    ),
+    _long(
+        "flush.messages",
+        LONG_MAX,
+        "log.flush.interval.messages",
+        "Upper bound of unsynced records. Every acknowledged record is synced already, so any value holds.",
+        low=1,
+    ),
+    _long(
+        "flush.ms",
+        LONG_MAX,
+        "log.flush.interval.ms",
+        "Upper bound of the age of unsynced records. Every acknowledged record is synced already.",
+    ),
+    _int(
+        "index.interval.bytes",
+        4096,
+        "log.index.interval.bytes",
+        "Bytes of log between two entries of a segment's offset index.",
+    ),
+    _long(
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        "log.cleaner.max.compaction.lag.ms",
+        "A record is compacted at the latest when it is this old.",
+        low=1,
+    ),
+    _int(
+        "max.message.bytes",
+        1_048_588,
+        "message.max.bytes",
+        "Largest record batch that is accepted, as it arrives (compressed).",
+    ),
+    _long(
+        "message.timestamp.after.max.ms",
+        _HOUR_MS,
+        "log.message.timestamp.after.max.ms",
+        "How far a record's timestamp may lie in the future; with CreateTime only.",
+    ),
+    _long(
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        "log.message.timestamp.before.max.ms",
+        "How far a record's timestamp may lie in the past; with CreateTime only.",
+    ),
+    ConfigDef(
+        name="message.timestamp.type",
+        kind=ConfigKind.STRING,
+        default="CreateTime",
+        server_names=(("log.message.timestamp.type", 1),),
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whose clock stamps records: the producer's or the broker's.",
+    ),
+    ConfigDef(
+        name="min.cleanable.dirty.ratio",
+        kind=ConfigKind.DOUBLE,
+        default="0.5",
+        server_names=(("log.cleaner.min.cleanable.ratio", 1),),
+        low=0,
+        high=1,
+        doc="Share of a log that must be uncompacted before compaction is worth it.",
+    ),
+    _long(
+        "min.compaction.lag.ms",
+        0,
+        "log.cleaner.min.compaction.lag.ms",
+        "A record is left alone by compaction until it is this old.",
+    ),
+    _int(
+        "min.insync.replicas",
+        1,
+        "min.insync.replicas",
+        "In-sync replicas without which a produce with acks=all is refused.",
+        low=1,
+    ),
+    _bool("preallocate", False, "log.preallocate", "Reserve a segment's space on disk when it is created."),
+    _long(
+        "retention.bytes",
+        -1,
+        "log.retention.bytes",
+        "Size of a partition beyond which old segments go.",
+        low=-1,
+    ),
+    ConfigDef(
+        name="retention.ms",
+        kind=ConfigKind.LONG,
+        default=str(7 * 24 * _HOUR_MS),
+        server_names=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", 60_000),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+        low=-1,
+        high=LONG_MAX,
+        doc="Age beyond which old segments go; -1 keeps them for ever.",
+    ),
+    _int("segment.bytes", 2**30, "log.segment.bytes", "Size at which a new segment file is begun.", low=14),
+    _int(
+        "segment.index.bytes",
+        10 * 2**20,
+        "log.index.size.max.bytes",
+        "Largest offset index of a segment.",
+        low=4,
+    ),
+    _long("segment.jitter.ms", 0, "log.roll.jitter.ms", "Random part that is taken off segment.ms."),
+    ConfigDef(
+        name="segment.ms",
+        kind=ConfigKind.LONG,
+        default=str(7 * 24 * _HOUR_MS),
+        server_names=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+        low=1,
+        high=LONG_MAX,
+        doc="Age at which a new segment file is begun even if the old one is not full.",
+    ),
+    _bool(
+        "unclean.leader.election.enable",
+        False,
+        "unclean.leader.election.enable",
+        "Let a replica lead that is not in sync when no other is left; acknowledged records may be lost.",
+    ),
+    _bool("searchable", False, None, "Index the topic's records for full-text search as they arrive."),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType({one.name: one for one in _DEFINITIONS})
+
+
+def check_topic_configs(values: Mapping[str, str | None]) -> None:
+    """RequestError that names the first key that is unknown or has no valid value."""
+    for name, text in values.items():
+        definition = TOPIC_CONFIGS.get(name)
+        if definition is None:
+            raise RequestError(ErrorCode.invalid_config, f"Unknown topic config name: {name}")
+        if text is None:
+            raise RequestError(ErrorCode.invalid_config, f"Null value not supported for topic config: {name}")
+        try:
+            definition.parse(text)
+        except ValueError as error:
+            raise RequestError(
+                ErrorCode.invalid_config, f"Invalid value {text} for configuration {name}: {error}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The values in force for one topic; attributes are the config names with underscores."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_type: str
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+    searchable: bool
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_old_segments(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def stamps_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @staticmethod
+    def resolve(overrides: Mapping[str, str], *broker_defaults: Mapping[str, str]) -> TopicConfig:
+        """The topic's own values over the brokers' (strongest mapping first) over the built-in ones.
+
+        A value that cannot be read (written by another version) falls back to the next source.
+        """
+        if not overrides and not any(broker_defaults):
+            return _built_in()
+        values = {}
+        for name, definition in TOPIC_CONFIGS.items():
+            values[_attribute(name)] = _first_valid(definition, overrides, broker_defaults)
+        return TopicConfig(**values)
+
+
+def _first_valid(
+    definition: ConfigDef, overrides: Mapping[str, str], broker_defaults: tuple[Mapping[str, str], ...]
+) -> Any:
+    candidates: list[tuple[str, int]] = []
+    if definition.name in overrides:
+        candidates.append((overrides[definition.name], 1))
+    for defaults in broker_defaults:
+        candidates += [
+            (defaults[name], factor) for name, factor in definition.server_names if name in defaults
+        ]
+    for text, factor in candidates:
+        try:
+            value = definition.parse(text if factor == 1 else str(scaled(text, factor)))
+        except ValueError:
+            continue
+        return value
+    return definition.parse(definition.default)
+
+
+def scaled(text: str, factor: int) -> int:
+    """A value in hours or minutes as milliseconds; -1 means no limit in any unit."""
+    number = parse_int(text.strip())
+    return number if number < 0 else number * factor
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+@cache
+def _built_in() -> TopicConfig:
+    return TopicConfig(**{_attribute(one.name): one.parse(one.default) for one in _DEFINITIONS})

@@ -1,0 +1,59 @@
+"""What the cluster's state is made of. Values: replaced, never altered."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from chronik.metadata.commands import Endpoint
+from chronik.metadata.events import Event
+from chronik.model import ErrorCode, NodeId
+
+__all__ = ["Broker", "Outcome", "Partition", "Refused", "Topic"]
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    broker_id: NodeId
+    incarnation: UUID
+    epoch: int
+    """Index of the registration in the metadata log; a newer start of the same broker has a higher one."""
+    endpoints: dict[str, Endpoint]
+    rack: str | None
+    fenced: bool
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    """Never empty: the last member stays, even when it is gone, because only it has every record."""
+    leader: NodeId
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    """Goes up with every change of this partition."""
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: UUID
+    partitions: tuple[Partition, ...]
+    configs: dict[str, str]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    code: ErrorCode
+    message: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a committed command did: events, or a refusal and no events."""
+
+    index: int
+    events: tuple[Event, ...] = ()
+    refused: Refused | None = None
+    value: int | None = None
+    parts: tuple[Outcome, ...] = ()
+    """One per command of a Batch."""

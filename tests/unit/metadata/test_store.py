@@ -1,0 +1,159 @@
+"""Submitting, the bus, and a log that answers late, never, or out of another node's hands."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from chronik.metadata import commands as c
+from chronik.metadata import events as e
+from chronik.metadata.bus import EventBus
+from chronik.metadata.store import Committed, MetadataStore
+from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
+
+
+class InstantLog:
+    """Commits what is appended when told to."""
+
+    def __init__(self) -> None:
+        self.entries: list[Committed] = []
+        self.listeners: list[MetadataStore] = []
+        self.held = False
+        self.unavailable = False
+
+    async def append(self, data: bytes) -> int:
+        if self.unavailable:
+            raise Unavailable("no leader")
+        self.entries.append(Committed(len(self.entries) + 1, data))
+        if not self.held:
+            self.release(self.entries[-1])
+        return len(self.entries)
+
+    def release(self, *entries: Committed) -> None:
+        for listener in self.listeners:
+            listener.on_committed(entries)
+
+
+def make(origin: int = 1, log: InstantLog | None = None) -> tuple[MetadataStore, InstantLog]:
+    log = log or InstantLog()
+    store = MetadataStore(log, origin=origin)
+    log.listeners.append(store)
+    return store, log
+
+
+REGISTER = c.RegisterBroker(broker_id=1, incarnation=UUID(int=1), endpoints={})
+CREATE = c.CreateTopic(name="t", topic_id=UUID(int=2), assignments=((1,),))
+
+
+def test_a_submitted_command_is_applied_and_told_about() -> None:
+    async def run() -> None:
+        store, _ = make()
+        with store.bus.subscribe(e.TopicCreated) as subscription:
+            await store.submit(REGISTER)
+            outcome = await store.submit(CREATE)
+            assert outcome.index == 2
+            assert await subscription.next_batch() == [e.TopicCreated(topic="t", topic_id=UUID(int=2))]
+        assert "t" in store.state.topics
+        with pytest.raises(RequestError) as refused:
+            await store.submit(CREATE)
+        assert refused.value.code == ErrorCode.topic_already_exists
+
+    asyncio.run(run())
+
+
+def test_every_node_applies_but_only_the_submitter_is_answered() -> None:
+    async def run() -> None:
+        log = InstantLog()
+        one, _ = make(1, log)
+        two, _ = make(2, log)
+        log.held = True
+        first = asyncio.create_task(one.submit(REGISTER))
+        second = asyncio.create_task(two.submit(CREATE))
+        reached = asyncio.create_task(one.applied(2))
+        await asyncio.sleep(0)
+        log.release(log.entries[0])
+        assert (await first).index == 1
+        assert not second.done()
+        assert not reached.done()
+        log.release(log.entries[1])
+        assert (await second).index == 2
+        await reached
+        assert one.state.topics == two.state.topics
+
+    asyncio.run(run())
+
+
+def test_a_deadline_gives_the_kafka_error_and_forgets_the_waiter() -> None:
+    async def run() -> None:
+        store, log = make()
+        log.held = True
+        with pytest.raises(RequestError) as late:
+            await store.submit(REGISTER, timeout_s=0.01)
+        assert late.value.code == ErrorCode.request_timed_out
+        assert store._waiting == {}
+        log.release(*log.entries)
+        assert 1 in store.state.brokers
+
+    asyncio.run(run())
+
+
+def test_no_leader_is_unavailable_and_closing_releases_those_who_wait() -> None:
+    async def run() -> None:
+        store, log = make()
+        log.unavailable = True
+        with pytest.raises(Unavailable):
+            await store.submit(REGISTER)
+        log.unavailable, log.held = False, True
+        waiting = asyncio.create_task(store.submit(REGISTER))
+        await asyncio.sleep(0)
+        store.close()
+        with pytest.raises(Unavailable):
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_replaces_the_state_and_says_resync() -> None:
+    async def run() -> None:
+        source, _ = make()
+        await source.submit(REGISTER)
+        await source.submit(CREATE)
+        target, _ = make(2)
+        subscription = target.bus.subscribe(e.LeaderChanged)
+        reached = asyncio.create_task(target.applied(2))
+        await asyncio.sleep(0)
+        target.on_snapshot(source.snapshot())
+        assert target.snapshot() == source.snapshot()
+        assert subscription.drain() == [e.Resync()]
+        await reached
+
+    asyncio.run(run())
+
+
+def test_a_lagging_subscriber_gets_one_resync_and_the_others_everything() -> None:
+    bus = EventBus()
+    slow, quick = bus.subscribe(capacity=3), bus.subscribe(capacity=100)
+    events = [e.HighWatermarkUpdated(tp=TopicPartition("t", 0), high_watermark=n) for n in range(5)]
+    bus.publish(events)
+    assert slow.drain() == [e.Resync(), events[4]]
+    assert quick.drain() == events
+    slow.close()
+    bus.publish(events)
+    assert slow.drain() == []
+
+
+def test_a_cancelled_wait_loses_nothing() -> None:
+    async def run() -> None:
+        bus = EventBus()
+        subscription = bus.subscribe()
+        waiting = asyncio.create_task(subscription.next_batch())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        bus.publish([e.Resync()])
+        assert await subscription.next_batch() == [e.Resync()]
+
+    asyncio.run(run())
