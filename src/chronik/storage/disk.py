@@ -1,0 +1,252 @@
+"""The one door to files. Everything below it can be replaced by an in-memory disk.
+
+Plain methods block and are meant for start-up and for work handed to a lane; `submit` runs such work
+beside the event loop and calls back on the loop. A lane runs its jobs one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import errno
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from chronik.records.batch import Buffer
+
+T = TypeVar("T")
+Done: TypeAlias = Callable[[T | None, BaseException | None], None]
+
+_IOV_MAX: Final = 1024
+
+
+class Lane(enum.Enum):
+    WAL = "wal"
+    """Commit rounds only: nothing may delay an acknowledgement."""
+    BACKGROUND = "background"
+    """Segment writes, checkpoints, deletion, compaction."""
+    READ = "read"
+    """Reads that are not in the page cache."""
+
+
+class File(Protocol):
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int: ...
+    def read_at(self, position: int, size: int) -> bytes: ...
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """Like `read_at`, but None where that would wait for the device."""
+
+    def sync(self) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def preallocate(self, size: int) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: Path, *, create: bool = False) -> File: ...
+    def list(self, directory: Path) -> list[str]:
+        """Names in a directory, sorted; none if it does not exist."""
+
+    def exists(self, path: Path) -> bool: ...
+    def size(self, path: Path) -> int: ...
+    def make_directory(self, directory: Path) -> None: ...
+    def sync_directory(self, directory: Path) -> None: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def remove_tree(self, directory: Path) -> None: ...
+    def free_bytes(self, directory: Path) -> int: ...
+    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None: ...
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T: ...
+    def close(self) -> None: ...
+
+
+def write_atomically(disk: Disk, path: Path, data: bytes) -> None:
+    """Replace a small file so that a crash leaves either the old or the new one."""
+    scratch = path.with_name(path.name + ".new")
+    file = disk.open(scratch, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(scratch, path)
+    disk.sync_directory(path.parent)
+
+
+def read_whole(disk: Disk, path: Path) -> bytes | None:
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+class RealFile:
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers; returns the number of bytes."""
+        start = position
+        for first in range(0, len(buffers), _IOV_MAX):
+            group: Sequence[Buffer] = buffers[first : first + _IOV_MAX]
+            total = sum(map(len, group))
+            written = os.pwritev(self._fd, group, position)
+            if written < total:
+                self._write_rest(position + written, b"".join(group)[written:])
+            position += total
+        return position - start
+
+    def _write_rest(self, position: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, position)
+            if written == 0:
+                raise OSError(errno.ENOSPC, "the device takes no more bytes", str(self._path))
+            view = view[written:]
+            position += written
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        target = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [target], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                return None
+            raise
+        if count == size:
+            return target  # type: ignore[return-value]  # a bytearray serves wherever bytes are read
+        return None
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def preallocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _LaneThread(threading.Thread):
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(name=f"chronik-{lane.value}", daemon=True)
+        self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            job()
+
+
+class RealDisk:
+    """Files of the operating system, one thread per lane. Belongs to one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lanes: dict[Lane, _LaneThread] = {}
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def list(self, directory: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def make_directory(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, directory: Path) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+    def remove_tree(self, directory: Path) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def free_bytes(self, directory: Path) -> int:
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
+
+    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None:
+        thread = self._lanes.get(lane)
+        if thread is None:
+            thread = self._lanes[lane] = _LaneThread(lane)
+            thread.start()
+        thread.jobs.put(lambda: self._perform(work, done))
+
+    def _perform(self, work: Callable[[], T], done: Done[T]) -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(done, result, failure)
+
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(result: T | None, failure: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
+
+        self.submit(lane, work, done)
+        return await future
+
+    def close(self) -> None:
+        for thread in self._lanes.values():
+            thread.jobs.put(None)
+        for thread in self._lanes.values():
+            thread.join(timeout=5)
+        self._lanes.clear()

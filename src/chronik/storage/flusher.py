@@ -1,0 +1,180 @@
+"""Moves durable batches from memory into segment files, and keeps the cache of recent ones bounded.
+
+Segment writes need no sync: the WAL has the bytes until a checkpoint has synced the files. So they are
+batched: one pass every `INTERVAL_SECONDS`, or sooner when much has gathered, whatever the number of
+partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from chronik.storage.disk import Disk, Lane
+from chronik.storage.log import PartitionLog, WritePlan
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 0.1
+FLUSH_BYTES: Final = 8 * 1024 * 1024
+RETRY_SECONDS: Final = 1.0
+CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
+UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class Flusher:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._loop = asyncio.get_running_loop()
+        self._dirty: dict[PartitionLog, None] = {}
+        self._unflushed_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._cached: deque[tuple[PartitionLog, int]] = deque()
+        self._cached_bytes = 0
+        self.unsynced: set[PartitionLog] = set()
+        """Logs written to since the last checkpoint."""
+        self.failing = False
+
+    @property
+    def overloaded(self) -> bool:
+        """Segment files cannot take what comes in: memory would grow without bound."""
+        return self._unflushed_bytes > UNFLUSHED_BYTES_MAX
+
+    def mark(self, log: PartitionLog) -> None:
+        self._dirty[log] = None
+        if self._busy:
+            return
+        if self._unflushed_bytes >= FLUSH_BYTES:
+            self._cancel_timer()
+            self._start_pass()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(INTERVAL_SECONDS, self._on_timer)
+
+    def note_bytes(self, change: int) -> None:
+        self._unflushed_bytes += change
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._busy:
+            self._start_pass()
+
+    def _start_pass(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        plans: list[tuple[PartitionLog, WritePlan]] = []
+        for log_ in dirty:
+            if log_.deleted:
+                continue
+            plan = log_.plan_write()
+            if plan is not None:
+                plans.append((log_, plan))
+        if not plans:
+            self._finish_waiters()
+            return
+        self._busy = True
+        done_count = 0
+
+        def work() -> None:
+            nonlocal done_count
+            for log_, plan in plans:
+                if not log_.deleted:
+                    _perform(log_, plan)
+                done_count += 1
+
+        def done(_result: None, error: BaseException | None) -> None:
+            self._busy = False
+            self._pass_done(plans, done_count, error)
+
+        self._disk.submit(Lane.BACKGROUND, work, done)
+
+    def _pass_done(
+        self, plans: list[tuple[PartitionLog, WritePlan]], done_count: int, error: BaseException | None
+    ) -> None:
+        for log_, plan in plans[:done_count]:
+            log_.note_flushed(plan.next_offset)
+            self.unsynced.add(log_)
+            size = sum(len(view) for _, _, views in plan.runs for view in views)
+            self._cached.append((log_, size))
+            self._cached_bytes += size
+            self._unflushed_bytes -= size
+        self._shrink_cache()
+        if error is not None:
+            if not self.failing:
+                log.error(
+                    "segments cannot be written (the WAL keeps the data, this is tried again): %s", error
+                )
+            self.failing = True
+            for log_, plan in plans[done_count:]:
+                log_.give_back(plan)
+                self._dirty[log_] = None
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._on_timer)
+            return
+        self.failing = False
+        if self._dirty:
+            self._cancel_timer()
+            self._timer = self._loop.call_later(
+                0 if self._waiters or self._unflushed_bytes >= FLUSH_BYTES else INTERVAL_SECONDS,
+                self._on_timer,
+            )
+        else:
+            self._finish_waiters()
+
+    def _shrink_cache(self) -> None:
+        while self._cached_bytes > CACHE_BYTES_MAX and self._cached:
+            log_, size = self._cached.popleft()
+            self._cached_bytes -= size
+            freed = 0
+            while freed < size:
+                dropped = log_.drop_cached()
+                if not dropped:
+                    break
+                freed += dropped
+
+    def _finish_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    async def flushed(self) -> None:
+        """Returns when every batch that is durable now is in its segment file."""
+        while self._busy or self._dirty:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(future)
+            if not self._busy:
+                self._cancel_timer()
+                self._start_pass()
+            await future
+
+    def close(self) -> None:
+        self._cancel_timer()
+
+    def flush_now(self, log_: PartitionLog) -> None:
+        """Blocking, for recovery: write what is durable and let go of it."""
+        plan = log_.plan_write()
+        if plan is None:
+            return
+        _perform(log_, plan)
+        log_.note_flushed(plan.next_offset)
+        self.unsynced.add(log_)
+        self._dirty.pop(log_, None)
+        while freed := log_.drop_cached():
+            self._unflushed_bytes -= freed
+
+
+def _perform(log_: PartitionLog, plan: WritePlan) -> None:
+    """Blocking: write one log's share of a pass."""
+    if plan.runs and not log_.disk.exists(log_.directory):
+        log_.disk.make_directory(log_.directory)
+    for segment, position, views in plan.runs:
+        segment.write(position, views)
+    for segment in plan.sealed:
+        segment.seal()

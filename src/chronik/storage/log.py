@@ -1,0 +1,501 @@
+"""A partition's log: segments on disk, a tail in memory, both behind one offset space.
+
+A batch enters the tail and the WAL together. Once the WAL has it, `durable_end_offset` moves and the
+listener hears of it; later the flusher writes it to its segment file, and the tail keeps it as a cache only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from chronik.model import StorageError, TopicPartition, invariant
+from chronik.records.batch import BatchHeader, Buffer, headers, stamp
+from chronik.storage.disk import Disk, Lane
+from chronik.storage.epochs import EpochHistory
+from chronik.storage.segment import Segment, segment_name
+from chronik.storage.wal import Wal
+from chronik.storage.wal_format import EntryKind
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The topic settings that storage obeys; replaced as a whole when they change."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+
+
+class LogListener(Protocol):
+    def on_durable(self, end_offset: int) -> None:
+        """Everything before `end_offset` is on this node's disk."""
+
+    def on_rejected(self, end_offset: int, error: StorageError) -> None:
+        """The log was cut back to `end_offset`: what came behind it could not be written."""
+
+
+class ProducerTracker(Protocol):
+    """Producer state of a log (`transactions.producer_state`), seen from below."""
+
+    def observe(self, header: BatchHeader, batch: Buffer) -> None: ...
+    def truncate_to(self, offset: int) -> None: ...
+    def snapshot(self) -> bytes: ...
+    def restore(self, data: bytes) -> None: ...
+
+
+@dataclass(slots=True)
+class TailBatch:
+    base_offset: int
+    next_offset: int
+    position: int
+    view: Buffer
+    segment: Segment
+    header: BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What the flusher writes for one log: runs of batches per segment, and segments that end."""
+
+    runs: list[tuple[Segment, int, list[Buffer]]]
+    sealed: list[Segment]
+    next_offset: int
+
+
+class Dirty(Protocol):
+    """Where a log reports that it has batches to write out (the flusher)."""
+
+    def mark(self, log: PartitionLog) -> None:
+        """The log has durable batches, or segments to seal, for the next pass."""
+
+    def note_bytes(self, change: int) -> None:
+        """So many more (or fewer) bytes are in memory only."""
+
+
+class _Waiter:
+    """Sink of a WAL entry that is no append: wakes a future."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def committed(self, token: int) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Ignore:
+    def committed(self, token: int) -> None:
+        pass
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        pass
+
+
+_IGNORE = _Ignore()
+
+
+class PartitionLog:
+    __slots__ = (
+        "_announced",
+        "_dirty",
+        "_extent",
+        "_listeners",
+        "_retired",
+        "_segments",
+        "_wal",
+        "config",
+        "deleted",
+        "directory",
+        "disk",
+        "durable_end_offset",
+        "epochs",
+        "flushed_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "tail",
+        "topic_id",
+        "topic_id_bytes",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        *,
+        tp: TopicPartition,
+        topic_id: UUID,
+        directory: Path,
+        disk: Disk,
+        wal: Wal | None,
+        dirty: Dirty,
+        config: LogConfig,
+        log_start_offset: int = 0,
+        log_end_offset: int = 0,
+        extent: tuple[int, int] = (0, 0),
+        epochs: Iterable[tuple[int, int]] = (),
+        producers: ProducerTracker | None = None,
+        is_new: bool = True,
+    ) -> None:
+        """`extent` is base offset and size of the active segment at the last checkpoint: files beyond it are
+        not trusted, the WAL is. A log that `is_new` announces its name in the WAL before its first append."""
+        self.tp = tp
+        self.topic_id = topic_id
+        self.topic_id_bytes = topic_id.bytes
+        self.directory = directory
+        self.disk = disk
+        self._wal = wal
+        self._dirty = dirty
+        self.config = config
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        """The offset the next record gets."""
+        self.durable_end_offset = log_end_offset
+        """Everything before is synced in the WAL (or in segments below the checkpoint)."""
+        self.flushed_offset = log_end_offset
+        """Everything before is in segment files, synced or not."""
+        self.epochs = EpochHistory(epochs)
+        self.producers = producers
+        self._announced = not is_new
+        self._extent = extent
+        self.tail: deque[TailBatch] = deque()
+        self._segments: list[Segment] | None = None
+        self._retired: list[Segment] = []
+        self._listeners: list[LogListener] = []
+        self.deleted = False
+
+    def attach(self, wal: Wal) -> None:
+        """Recovery is over: appends may begin."""
+        invariant(self._wal is None, f"{self.tp} has a WAL already")
+        self._wal = wal
+
+    def subscribe(self, listener: LogListener) -> None:
+        self._listeners.append(listener)
+
+    # --- segments ----------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one takes appends. Read from the directory when first needed."""
+        if self._segments is None:
+            self._segments = self._load_segments()
+        return self._segments
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._segments is not None
+
+    def active_extent(self) -> tuple[int, int]:
+        """Base offset and size of the active segment, without touching files."""
+        if self._segments is None:
+            return self._extent
+        active = self._segments[-1]
+        return active.base_offset, active.size_bytes
+
+    def _load_segments(self) -> list[Segment]:
+        """Blocking: find the files, cut them to what the checkpoint vouches for, name what is missing."""
+        active_base, active_bytes = self._extent
+        interval = self.config.index_interval_bytes
+        found = []
+        for name in self.disk.list(self.directory):
+            if not name.endswith(".log") or not name[:-4].isdigit():
+                continue
+            segment = Segment.load(self.disk, self.directory, int(name[:-4]), index_interval_bytes=interval)
+            if segment.base_offset > active_base:
+                segment.delete()
+            else:
+                found.append(segment)
+        if found and found[-1].base_offset == active_base:
+            self._settle_active(found[-1], active_bytes)
+        else:
+            if active_bytes > 0 and self.log_end_offset > self.log_start_offset:
+                log.error(
+                    "%s: segment %s is missing; the records that only it held are lost on this disk",
+                    self.tp,
+                    self.directory / segment_name(active_base),
+                )
+            found.append(self._new_segment(max(self.log_end_offset, active_base)))
+        return found
+
+    def _settle_active(self, segment: Segment, active_bytes: int) -> None:
+        if segment.written_bytes > active_bytes:
+            segment.truncate(active_bytes, self.log_end_offset)
+        elif segment.written_bytes < active_bytes:
+            end = segment.sound_end()
+            log.error(
+                "%s: %s has %d sound bytes, %d were synced; the records behind them are lost on this disk",
+                self.tp,
+                segment.path,
+                end,
+                active_bytes,
+            )
+            segment.truncate(end, self.log_end_offset)
+        else:
+            _ = segment.offset_index  # appends go on here: a damaged index is made anew now
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self.disk, self.directory, base_offset, index_interval_bytes=self.config.index_interval_bytes
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def segment_for(self, offset: int) -> int:
+        """Index of the segment that holds `offset`, or would."""
+        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def append(
+        self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Leader: give a checked batch the next offsets and queue it for the WAL. Returns its base offset."""
+        base_offset = self.log_end_offset
+        stamp(batch, 0, base_offset, leader_epoch)
+        self._accept(header._replace(base_offset=base_offset, leader_epoch=leader_epoch), batch, now_ms)
+        self._to_wal(base_offset, batch)
+        return base_offset
+
+    def append_replicated(self, batches: Buffer, now_ms: int) -> None:
+        """Follower: take batches as the leader stamped them; they continue this log."""
+        view = memoryview(batches)
+        first = self.log_end_offset
+        for position, header in headers(view):
+            invariant(
+                header.base_offset >= self.log_end_offset,
+                f"{self.tp}: batch at {header.base_offset} overlaps the log end {self.log_end_offset}",
+            )
+            self._accept(header, view[position : position + header.size_bytes], now_ms)
+        if self.log_end_offset > first:
+            self._to_wal(first, batches)
+
+    def _to_wal(self, offset: int, payload: Buffer) -> None:
+        wal = self._wal
+        invariant(wal is not None, "a log that is only being recovered takes no appends")
+        assert wal is not None
+        if not self._announced:
+            self._announced = True
+            name = self.tp.topic.encode()
+            wal.append(EntryKind.OPEN, self.topic_id_bytes, self.tp.partition, 0, name, _IGNORE, 0)
+        wal.append(
+            EntryKind.APPEND,
+            self.topic_id_bytes,
+            self.tp.partition,
+            offset,
+            payload,
+            self,
+            self.log_end_offset,
+        )
+
+    def restore(self, batches: Buffer, now_ms: int) -> None:
+        """Recovery: take batches that stand in the WAL already."""
+        view = memoryview(batches)
+        for position, header in headers(view):
+            if header.base_offset >= self.log_end_offset:
+                self._accept(header, view[position : position + header.size_bytes], now_ms)
+        self.durable_end_offset = self.log_end_offset
+
+    def _accept(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
+        """Make a batch the new end of the tail. No await anywhere: offsets follow each other."""
+        segment = self.segments[-1]
+        size = len(batch)
+        if segment.size_bytes and self._is_full(segment, header, size, now_ms):
+            segment = self.roll(header.base_offset)
+        if segment.created_ms < 0:
+            segment.created_ms = now_ms
+        position = segment.note_append(header, header.last_offset, size)
+        self.epochs.note(header.leader_epoch, header.base_offset)
+        if self.producers is not None and header.producer_id >= 0:
+            self.producers.observe(header, batch)
+        next_offset = header.next_offset
+        self.tail.append(TailBatch(header.base_offset, next_offset, position, batch, segment, header))
+        self._dirty.note_bytes(size)
+        self.log_end_offset = next_offset
+
+    def _is_full(self, segment: Segment, header: BatchHeader, size: int, now_ms: int) -> bool:
+        config = self.config
+        return (
+            segment.size_bytes + size > config.segment_bytes
+            or header.last_offset - segment.base_offset > 0x7FFFFFFF
+            or (segment.created_ms >= 0 and now_ms - segment.created_ms >= config.segment_ms)
+        )
+
+    def roll(self, base_offset: int) -> Segment:
+        """End the active segment and start one at `base_offset`."""
+        self._retired.append(self.segments[-1])
+        segment = self._new_segment(base_offset)
+        self.segments.append(segment)
+        self._dirty.mark(self)
+        return segment
+
+    # --- what the WAL reports ------------------------------------------------------------------------
+
+    def committed(self, token: int) -> None:
+        self.durable_end_offset = token
+        self._dirty.mark(self)
+        for listener in self._listeners:
+            listener.on_durable(token)
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        """Nothing behind the durable end was written, and nobody was told it had been: take it back."""
+        if token <= self.durable_end_offset or self.log_end_offset == self.durable_end_offset:
+            return
+        self._cut_tail(self.durable_end_offset)
+        for listener in self._listeners:
+            listener.on_rejected(self.durable_end_offset, error)
+
+    def _cut_tail(self, offset: int) -> None:
+        while self.tail and self.tail[-1].next_offset > offset:
+            batch = self.tail.pop()
+            batch.segment.forget_from(batch.position, batch.base_offset)
+            self._dirty.note_bytes(-len(batch.view))
+        while len(self.segments) > 1 and self.segments[-1].base_offset > offset:
+            gone = self.segments.pop()
+            self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
+            invariant(gone.written_bytes == 0, f"{self.tp}: a segment behind the durable end was written")
+        self.log_end_offset = offset
+        self.epochs.truncate_end(offset)
+        if self.producers is not None:
+            self.producers.truncate_to(offset)
+
+    # --- what the flusher asks -----------------------------------------------------------------------
+
+    def plan_write(self) -> WritePlan | None:
+        """Durable batches that no file has yet, grouped into writes. Runs on the loop."""
+        runs: list[tuple[Segment, int, list[Buffer]]] = []
+        next_offset = self.flushed_offset
+        start = bisect_right(self.tail, self.flushed_offset, key=lambda batch: batch.base_offset)
+        start = max(start - 1, 0)
+        for place in range(start, len(self.tail)):
+            batch = self.tail[place]
+            if batch.next_offset <= self.flushed_offset:
+                continue
+            if batch.next_offset > self.durable_end_offset:
+                break
+            if runs and runs[-1][0] is batch.segment:
+                runs[-1][2].append(batch.view)
+            else:
+                runs.append((batch.segment, batch.position, [batch.view]))
+            next_offset = batch.next_offset
+        sealed = [segment for segment in self._retired if self._seals_below(segment, next_offset)]
+        self._retired = [segment for segment in self._retired if segment not in sealed]
+        if not runs and not sealed:
+            return None
+        return WritePlan(runs, sealed, next_offset)
+
+    def _seals_below(self, segment: Segment, offset: int) -> bool:
+        following = next((s for s in self.segments if s.base_offset > segment.base_offset), None)
+        return following is None or following.base_offset <= offset
+
+    def give_back(self, plan: WritePlan) -> None:
+        """A write failed: its segments still have to be sealed."""
+        self._retired = plan.sealed + self._retired
+
+    def note_flushed(self, next_offset: int) -> None:
+        self.flushed_offset = max(self.flushed_offset, next_offset)
+
+    def drop_cached(self) -> int:
+        """Let go of the oldest batch of the tail if a file has it; returns the bytes freed."""
+        if self.tail and self.tail[0].next_offset <= self.flushed_offset:
+            return len(self.tail.popleft().view)
+        return 0
+
+    # --- ends --------------------------------------------------------------------------------------
+
+    async def log_to_wal(self, kind: EntryKind, offset: int, payload: bytes = b"") -> None:
+        """Queue an entry that is no append and wait until it is on disk."""
+        wal = self._wal
+        if wal is None:
+            raise StorageError(f"{self.tp} is not open for writing")
+        waiter = _Waiter()
+        wal.append(kind, self.topic_id_bytes, self.tp.partition, offset, payload, waiter, 0)
+        await waiter.future
+
+    async def advance_start(self, offset: int) -> None:
+        """Forget everything before `offset` for good (delete-records, retention)."""
+        if offset <= self.log_start_offset:
+            return
+        await self.log_to_wal(EntryKind.LOG_START, offset)
+        gone = self.apply_start(offset)
+        if gone:
+            await self.disk.run(Lane.BACKGROUND, lambda: delete_segments(gone))
+
+    def apply_start(self, offset: int) -> list[Segment]:
+        """Move the start in memory; returns the segments that lie wholly before it, for deletion."""
+        if offset <= self.log_start_offset:
+            return []
+        self.log_start_offset = offset
+        self.epochs.truncate_start(offset)
+        keep = 0
+        segments = self.segments
+        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= min(offset, self.flushed_offset):
+            keep += 1
+        gone, self._segments = segments[:keep], segments[keep:]
+        while self.tail and self.tail[0].next_offset <= min(offset, self.flushed_offset):
+            self.tail.popleft()
+        return gone
+
+    def cut(self, offset: int) -> None:
+        """Blocking: drop everything from `offset` on, in memory and in files. Nothing may be under way."""
+        if offset >= self.log_end_offset:
+            return
+        while self.tail and self.tail[-1].next_offset > offset:
+            self.tail.pop()
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            gone = self.segments.pop()
+            self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
+            gone.delete()
+        segment = self.segments[-1]
+        found = segment.locate(offset)
+        pending = [batch for batch in self.tail if batch.segment is segment]
+        if found is not None:
+            segment.truncate(found[0], offset)
+        elif pending:
+            end = pending[-1].position + len(pending[-1].view)
+            segment.truncate(end, offset)
+        self.log_end_offset = max(offset, self.log_start_offset)
+        self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+        self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
+        self.epochs.truncate_end(offset)
+        if self.producers is not None:
+            self.producers.truncate_to(offset)
+
+    def reset(self, offset: int) -> list[Segment]:
+        """Empty the log and start it anew at `offset`; returns the segments to delete."""
+        gone = self.segments
+        self.tail.clear()
+        self._retired = []
+        self._segments = [self._new_segment(offset)]
+        self.log_start_offset = self.log_end_offset = offset
+        self.durable_end_offset = self.flushed_offset = offset
+        self.epochs = EpochHistory()
+        if self.producers is not None:
+            self.producers.truncate_to(0)
+        return gone
+
+    def close(self) -> None:
+        for segment in self._segments or ():
+            segment.close()
+
+
+def delete_segments(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.delete()
+
+
+ProducerFactory = Callable[[TopicPartition], ProducerTracker]

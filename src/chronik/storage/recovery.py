@@ -1,0 +1,242 @@
+"""Opens a data directory: the last checkpoint, then the WAL on top of it.
+
+Costs what the WAL holds beyond the checkpoint, not what the segments hold. Reads the WAL entry by entry, in
+bounded memory. Cuts off an unfinished last round (nobody was told it was written); names everything that
+the disk itself lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from chronik.storage import checkpoint as checkpoints
+from chronik.storage.checkpoint import Checkpoint, LogState
+from chronik.storage.disk import Disk
+from chronik.storage.flusher import Flusher
+from chronik.storage.log import LogConfig, PartitionLog, ProducerFactory
+from chronik.storage.store import LogKey, LogStore, StoreOptions, log_directory
+from chronik.storage.wal import Wal, WalFile
+from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
+
+log = logging.getLogger(__name__)
+
+_FLUSH_EVERY_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    entries: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    torn: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+
+class _Recovery:
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        options: StoreOptions,
+        producer_factory: ProducerFactory | None,
+    ) -> None:
+        self.disk = disk
+        self.root = root
+        self.options = options
+        self.producer_factory = producer_factory
+        self.flusher = Flusher(disk)
+        self.logs: dict[LogKey, PartitionLog] = {}
+        self.at_rest: dict[LogKey, LogState] = {}
+        self.hard_state = b""
+        self.report = RecoveryReport()
+        self._names: dict[LogKey, str] = {(METADATA_TOPIC_ID.bytes, 0): METADATA_TOPIC}
+        self._unflushed = 0
+
+    def run(self) -> tuple[Checkpoint, list[WalFile], int, int]:
+        """Returns the checkpoint, the WAL files found, and the last sequence and round seen."""
+        for name in ("wal", "topics"):
+            self.disk.make_directory(self.root / name)
+        checkpoint = checkpoints.load(self.disk, self.root)
+        self.hard_state = checkpoint.hard_state
+        for state in checkpoint.logs:
+            self.at_rest[state.topic_id, state.partition] = state
+        files, sequence, round_ = self._replay(checkpoint.sequence)
+        for log_ in self.logs.values():
+            self.flusher.flush_now(log_)
+        return checkpoint, files, max(sequence, checkpoint.sequence), round_
+
+    def _replay(self, from_sequence: int) -> tuple[list[WalFile], int, int]:
+        directory = self.root / "wal"
+        names = [name for name in self.disk.list(directory) if name.endswith(".wal") and name[:-4].isdigit()]
+        files: list[WalFile] = []
+        sequence = round_ = -1
+        for place, name in enumerate(names):
+            path = directory / name
+            file = self.disk.open(path)
+            try:
+                scanner = WalScanner(
+                    name, file.read_at, file.size(), sequence, is_last_file=place == len(names) - 1
+                )
+                first = -1
+                for entry in scanner.entries(lambda header: header.sequence >= from_sequence):
+                    if first < 0:
+                        first = entry.header.sequence
+                    if entry.header.sequence >= from_sequence:
+                        self._apply(entry)
+            finally:
+                file.close()
+            sequence = max(sequence, scanner.last_sequence)
+            round_ = max(round_, scanner.last_round)
+            files.append(WalFile(path, int(name[:-4]), first if first >= 0 else sequence + 1))
+            self.report.damage += scanner.damage
+            if scanner.torn_at is not None:
+                self.report.torn.append(f"{name} at byte {scanner.torn_at}")
+        return files, sequence, round_
+
+    def _apply(self, entry: Entry) -> None:
+        header = entry.header
+        self.report.entries += 1
+        self.report.bytes += len(entry.payload)
+        if header.kind == EntryKind.HARD_STATE:
+            self.hard_state = entry.payload
+            return
+        key = (header.topic_id, header.partition)
+        if header.kind == EntryKind.OPEN:
+            self._names[key] = entry.payload.decode()
+            return
+        log_ = self._log(key)
+        if log_ is None:
+            self.report.gaps.append(f"an entry of unknown topic {UUID(bytes=header.topic_id)} is left out")
+            return
+        match header.kind:
+            case EntryKind.APPEND:
+                self._apply_append(log_, header.offset, entry.payload)
+            case EntryKind.TRUNCATE:
+                self.flusher.flush_now(log_)
+                log_.cut(header.offset)
+            case EntryKind.LOG_START:
+                self.flusher.flush_now(log_)
+                for segment in log_.apply_start(header.offset):
+                    segment.delete()
+            case EntryKind.RESET:
+                for segment in log_.reset(header.offset):
+                    segment.delete()
+
+    def _apply_append(self, log_: PartitionLog, offset: int, payload: bytes) -> None:
+        if offset < log_.log_end_offset:
+            # A round that failed was taken back and these offsets were given out again.
+            self.flusher.flush_now(log_)
+            log_.cut(offset)
+        elif offset > log_.log_end_offset:
+            self.report.gaps.append(f"{log_.tp}: offsets {log_.log_end_offset} to {offset - 1}")
+        log_.restore(payload, 0)
+        self._unflushed += len(payload)
+        if self._unflushed >= _FLUSH_EVERY_BYTES:
+            for each in self.logs.values():
+                self.flusher.flush_now(each)
+            self._unflushed = 0
+
+    def _log(self, key: LogKey) -> PartitionLog | None:
+        found = self.logs.get(key)
+        if found is not None:
+            return found
+        state = self.at_rest.pop(key, None)
+        topic = state.topic if state is not None else self._names.get(key)
+        if topic is None:
+            return None
+        tp = TopicPartition(topic, key[1])
+        producers = self.producer_factory(tp) if self.producer_factory else None
+        if state is not None and producers is not None and state.producers:
+            producers.restore(state.producers)
+        created = PartitionLog(
+            tp=tp,
+            topic_id=UUID(bytes=key[0]),
+            directory=log_directory(self.root, tp),
+            disk=self.disk,
+            wal=None,
+            dirty=self.flusher,
+            config=LogConfig(),
+            log_start_offset=state.log_start_offset if state else 0,
+            log_end_offset=state.log_end_offset if state else 0,
+            extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
+            epochs=state.epochs if state else (),
+            producers=producers,
+            is_new=False,
+        )
+        self.logs[key] = created
+        return created
+
+
+def open_store(
+    disk: Disk,
+    root: Path,
+    options: StoreOptions,
+    *,
+    producer_factory: ProducerFactory | None = None,
+    on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
+) -> tuple[LogStore, RecoveryReport]:
+    """Blocking, once per start: bring a data directory back to everything that was acknowledged."""
+    started = time.perf_counter()
+    recovery = _Recovery(disk, root, options, producer_factory)
+    checkpoint, files, sequence, round_ = recovery.run()
+    wal = Wal(
+        disk=disk,
+        directory=root / "wal",
+        options=options.wal,
+        next_sequence=sequence + 1,
+        next_round=round_ + 1,
+        files=files,
+        on_round=on_round,
+    )
+    for log_ in recovery.logs.values():
+        log_.attach(wal)
+    store = LogStore(
+        disk=disk,
+        root=root,
+        wal=wal,
+        flusher=recovery.flusher,
+        options=options,
+        logs=recovery.logs,
+        at_rest=recovery.at_rest,
+        hard_state=recovery.hard_state,
+        previous_sequence=checkpoint.sequence,
+        producer_factory=producer_factory,
+    )
+    report = recovery.report
+    report.seconds = time.perf_counter() - started
+    _tell(report)
+    return store, report
+
+
+def _tell(report: RecoveryReport) -> None:
+    if report.entries:
+        log.info(
+            "recovered %d WAL entries (%.1f MB) in %.0f ms",
+            report.entries,
+            report.bytes / 1e6,
+            report.seconds * 1e3,
+        )
+    for place in report.torn:
+        log.warning("cut off an unfinished write in WAL %s: it had not been acknowledged", place)
+    for damage in report.damage:
+        what = "entries"
+        if damage.header is not None:
+            what = f"topic {UUID(bytes=damage.header.topic_id)} partition {damage.header.partition}"
+            what += f" from offset {damage.header.offset}"
+        log.error(
+            "WAL %s is damaged at byte %d (%d bytes, %s): the disk lost acknowledged data, the rest stays",
+            damage.file_name,
+            damage.position,
+            damage.bytes_skipped,
+            what,
+        )
+    for gap in report.gaps:
+        log.error("missing after recovery: %s", gap)

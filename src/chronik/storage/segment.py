@@ -1,0 +1,367 @@
+"""One segment of a partition's log: a `.log` file of record batches and its two indexes.
+
+Sizes: `size_bytes` counts every batch that belongs to the segment, `written_bytes` those that the file has.
+The rest is in the log's memory and in the WAL.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from chronik.model import RequestError
+from chronik.records.batch import (
+    HEADER_BYTES,
+    MAGIC_V2,
+    OVERHEAD_BYTES,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
+from chronik.storage.disk import Disk, File, read_whole
+from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+
+log = logging.getLogger(__name__)
+
+_SCAN_BYTES: Final = 64 * 1024
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+
+
+class WouldBlock(Exception):
+    """The bytes are not in the page cache: read them in the disk's read lane instead."""
+
+
+def segment_name(base_offset: int, suffix: str = ".log") -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_index_written",
+        "_offset_index",
+        "_path",
+        "_time_index",
+        "_time_written",
+        "base_offset",
+        "created_ms",
+        "index_interval_bytes",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size_bytes",
+        "verified_bytes",
+        "written_bytes",
+    )
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int, *, index_interval_bytes: int = 4096) -> None:
+        """`path` is the `.log` file; it is created by the first write."""
+        self._disk = disk
+        self._path = path
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._index_written = 0
+        self._time_written = 0
+        self._bytes_since_index = 0
+        self.index_interval_bytes = index_interval_bytes
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.written_bytes = 0
+        self.verified_bytes = 0
+        """Bytes from the start that this process wrote, or found sound."""
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.created_ms = -1
+        """Timestamp of the first append in this process; segment.ms counts from here."""
+
+    @classmethod
+    def create(cls, disk: Disk, directory: Path, base_offset: int, *, index_interval_bytes: int) -> Segment:
+        segment = cls(
+            disk,
+            directory / segment_name(base_offset),
+            base_offset,
+            index_interval_bytes=index_interval_bytes,
+        )
+        segment._offset_index = OffsetIndex(base_offset)
+        segment._time_index = TimeIndex(base_offset)
+        return segment
+
+    @classmethod
+    def load(cls, disk: Disk, directory: Path, base_offset: int, *, index_interval_bytes: int) -> Segment:
+        """A segment that is on disk; its indexes are read when first needed."""
+        path = directory / segment_name(base_offset)
+        segment = cls(disk, path, base_offset, index_interval_bytes=index_interval_bytes)
+        segment.size_bytes = segment.written_bytes = disk.size(path)
+        return segment
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def note_append(self, header: BatchHeader, last_offset: int, size: int) -> int:
+        """Account for a batch at the end; returns its position. The bytes are written later."""
+        position = self.size_bytes
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size_bytes = position + size
+        return position
+
+    def forget_from(self, position: int, offset: int) -> None:
+        """Take back batches that were noted from `position` on and never written."""
+        self.size_bytes = position
+        self.offset_index.truncate(position)
+        self.time_index.truncate(offset)
+        self._bytes_since_index = position - self.offset_index.last_position
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Blocking: put bytes that were noted into the file, and new index entries into theirs."""
+        written = self.file.write_at(position, buffers)
+        if self.verified_bytes == self.written_bytes:
+            self.verified_bytes = position + written
+        self.written_bytes = position + written
+        self._write_indexes()
+
+    def _write_indexes(self) -> None:
+        if len(self.offset_index) > self._index_written:
+            data = self.offset_index.encode(self._index_written)
+            self._write_beside(".index", self._index_written * OFFSET_ENTRY.size, data)
+            self._index_written += len(data) // OFFSET_ENTRY.size
+        if len(self.time_index) > self._time_written:
+            data = self.time_index.encode(self._time_written)
+            self._write_beside(".timeindex", self._time_written * TIME_ENTRY.size, data)
+            self._time_written += len(data) // TIME_ENTRY.size
+
+    def seal(self) -> None:
+        """Blocking: the segment gets no more batches; its time index ends with the highest timestamp."""
+        if self.max_timestamp >= 0:
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self._write_beside(".index", 0, b"")
+        self._write_beside(".timeindex", 0, b"")
+        self._write_indexes()
+
+    def _write_beside(self, suffix: str, position: int, data: bytes) -> None:
+        file = self._disk.open(self._path.with_suffix(suffix), create=True)
+        try:
+            if data:
+                file.write_at(position, [data])
+        finally:
+            file.close()
+
+    def sync(self) -> None:
+        if self._file is not None or self._disk.exists(self._path):
+            self.file.sync()
+
+    # --- files -------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def forget_indexes(self) -> None:
+        """Give back the memory of the indexes; they are read again when needed. Sealed segments only."""
+        if self._offset_index is not None and self._index_written == len(self._offset_index):
+            self._offset_index = None
+            self._time_index = None
+
+    def delete(self) -> None:
+        """Unlink the files. A read under way keeps its handle; the last one to let go closes it."""
+        self._file = None
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            self._disk.remove(self._path.with_suffix(suffix))
+
+    # --- indexes -----------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._load_indexes()
+        index = self._offset_index
+        assert index is not None
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._load_indexes()
+        index = self._time_index
+        assert index is not None
+        return index
+
+    def _load_indexes(self) -> None:
+        offsets = OffsetIndex.decode(
+            self.base_offset,
+            read_whole(self._disk, self._path.with_suffix(".index")) or b"",
+            self.written_bytes,
+        )
+        times = TimeIndex.decode(
+            self.base_offset, read_whole(self._disk, self._path.with_suffix(".timeindex")) or b""
+        )
+        sparse = offsets is not None and self.written_bytes - offsets.last_position > 8 * max(
+            self.index_interval_bytes, _SCAN_BYTES
+        )
+        if offsets is None or times is None or sparse:
+            log.warning("%s: an index is missing or damaged; it is made anew from the log", self._path)
+            self.rebuild_indexes()
+            return
+        self._offset_index, self._time_index = offsets, times
+        self._index_written, self._time_written = len(offsets), len(times)
+        self._bytes_since_index = self.written_bytes - offsets.last_position
+        last = times.last
+        if last is not None and last[0] > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = last
+
+    def rebuild_indexes(self) -> None:
+        """Blocking: walk the whole file and write both indexes again."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._index_written = self._time_written = 0
+        self._bytes_since_index = 0
+        size, self.size_bytes = self.written_bytes, 0
+        for position, header in self.scan(0, size):
+            self.size_bytes = position
+            self.note_append(header, header.last_offset, header.size_bytes)
+        self.size_bytes = size
+        for suffix in (".index", ".timeindex"):
+            self._disk.remove(self._path.with_suffix(suffix))
+            self._write_beside(suffix, 0, b"")
+        self._write_indexes()
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def read_now(self, position: int, size: int) -> bytes:
+        """Bytes that the page cache has; raises WouldBlock where the device would be waited for."""
+        data = self.file.read_cached(position, min(size, self.written_bytes - position))
+        if data is None:
+            raise WouldBlock
+        return data
+
+    @property
+    def readable_now(self) -> bool:
+        """Whether a read may be tried on the loop: file open, index in memory, bytes known to be sound."""
+        return (
+            self._file is not None
+            and self._offset_index is not None
+            and self.verified_bytes >= self.written_bytes
+        )
+
+    def scan(
+        self, start: int, end: int | None = None, read: ReadAt | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Positions and headers of the batches from `start` on; stops where they make no sense."""
+        end = self.written_bytes if end is None else end
+        read = read or self.file.read_at
+        position = start
+        chunk, chunk_start = b"", start
+        while position + HEADER_BYTES <= end:
+            inside = position - chunk_start
+            if inside + HEADER_BYTES > len(chunk):
+                chunk, chunk_start, inside = read(position, _SCAN_BYTES), position, 0
+                if len(chunk) < HEADER_BYTES:
+                    return
+            header = read_header(chunk, inside)
+            size = header.batch_length + OVERHEAD_BYTES
+            if header.magic != MAGIC_V2 or size < HEADER_BYTES or position + size > end:
+                return
+            yield position, header
+            position += size
+
+    def locate(self, offset: int, read: ReadAt | None = None) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first written batch whose last offset is at or behind `offset`."""
+        start = self.offset_index.position_for(offset)
+        for position, header in self.scan(start, None, read):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def read_sound(self, position: int, size: int) -> bytes:
+        """Blocking: up to `size` bytes of whole, sound batches; empty if the first one is damaged."""
+        data = self.file.read_at(position, size)
+        end = 0
+        while len(data) - end >= HEADER_BYTES:
+            batch_bytes = read_header(data, end).batch_length + OVERHEAD_BYTES
+            if end + batch_bytes > len(data) and end > 0:
+                break
+            try:
+                header = check_batch(data, end)
+            except RequestError:
+                break
+            end += header.size_bytes
+        if position <= self.verified_bytes:
+            self.verified_bytes = max(self.verified_bytes, position + end)
+        return data[:end]
+
+    def sound_end(self) -> int:
+        """Blocking: how far the file is whole batches with right CRCs."""
+        position = 0
+        while position < self.written_bytes:
+            data = self.read_sound(position, max(1 << 20, self._batch_bytes(position)))
+            if not data:
+                break
+            position += len(data)
+        return position
+
+    def _batch_bytes(self, position: int) -> int:
+        return next((header.size_bytes for _, header in self.scan(position)), 0)
+
+    def next_sound_position(self, position: int) -> int | None:
+        """Blocking: the next indexed place behind damage at `position` where a whole batch stands."""
+        place = self.offset_index.position_after(position)
+        while place is not None:
+            for start, header in self.scan(place):
+                if start == place and self.read_sound(place, header.size_bytes):
+                    return place
+                break
+            place = self.offset_index.position_after(place)
+        return None
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Blocking: cut the segment to `position` bytes; batches from `next_offset` on go."""
+        self.offset_index.truncate(position)
+        self.time_index.truncate(next_offset)
+        if self.written_bytes > position:
+            self.file.truncate(position)
+            self.written_bytes = position
+        self.size_bytes = position
+        self.verified_bytes = min(self.verified_bytes, position)
+        self._index_written = min(self._index_written, len(self.offset_index))
+        self._time_written = min(self._time_written, len(self.time_index))
+        for suffix, size in (
+            (".index", self._index_written * OFFSET_ENTRY.size),
+            (".timeindex", self._time_written * TIME_ENTRY.size),
+        ):
+            if self._disk.exists(self._path.with_suffix(suffix)):
+                file = self._disk.open(self._path.with_suffix(suffix))
+                try:
+                    file.truncate(size)
+                finally:
+                    file.close()
+        self._bytes_since_index = position - self.offset_index.last_position
+        last = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = last or (-1, self.base_offset)
+        for _, header in self.scan(self.offset_index.last_position):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset

@@ -1,0 +1,250 @@
+"""All logs of a node over one WAL: opening, checkpoints, deletion, stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from chronik.model import METADATA_TOPIC_ID, StorageError, TopicPartition
+from chronik.storage import checkpoint as checkpoints
+from chronik.storage.checkpoint import LogState
+from chronik.storage.disk import Disk, Lane
+from chronik.storage.flusher import Flusher
+from chronik.storage.log import LogConfig, PartitionLog, ProducerFactory
+from chronik.storage.wal import Wal, WalFile, WalOptions
+from chronik.storage.wal_format import EntryKind
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_WAL_BYTES: Final = 256 * 1024 * 1024
+CHECKPOINT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    wal: WalOptions = field(default_factory=WalOptions)
+    checkpoint_wal_bytes: int = CHECKPOINT_WAL_BYTES
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+
+LogKey = tuple[bytes, int]
+
+
+def log_directory(root: Path, tp: TopicPartition) -> Path:
+    return root / "topics" / f"{tp.topic}-{tp.partition}"
+
+
+class LogStore:
+    """Built by `recovery.open_store`, which knows what the disk held."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        root: Path,
+        wal: Wal,
+        flusher: Flusher,
+        options: StoreOptions,
+        logs: dict[LogKey, PartitionLog],
+        at_rest: dict[LogKey, LogState],
+        hard_state: bytes,
+        previous_sequence: int,
+        producer_factory: ProducerFactory | None,
+    ) -> None:
+        self.disk = disk
+        self.root = root
+        self.wal = wal
+        self.flusher = flusher
+        self._options = options
+        self._logs = logs
+        self._at_rest = at_rest
+        """Logs of the checkpoint that nobody has opened since: no object, no file handle."""
+        self.hard_state = hard_state
+        self._producer_factory = producer_factory
+        self._checkpoint_lock = asyncio.Lock()
+        self._previous_sequence = previous_sequence
+        self._task: asyncio.Task[None] | None = None
+        self._wal_bytes_at_checkpoint = 0
+
+    # --- logs --------------------------------------------------------------------------------------
+
+    def open_log(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
+        """The log of a partition, new if there is none yet. Touches no file until it is used."""
+        key = (topic_id.bytes, tp.partition)
+        found = self._logs.get(key)
+        if found is not None:
+            found.config = config
+            return found
+        state = self._at_rest.pop(key, None)
+        producers = self._producer_factory(tp) if self._producer_factory else None
+        if state is not None and producers is not None and state.producers:
+            producers.restore(state.producers)
+        created = PartitionLog(
+            tp=tp,
+            topic_id=topic_id,
+            directory=log_directory(self.root, tp),
+            disk=self.disk,
+            wal=self.wal,
+            dirty=self.flusher,
+            config=config,
+            log_start_offset=state.log_start_offset if state else 0,
+            log_end_offset=state.log_end_offset if state else 0,
+            extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
+            epochs=state.epochs if state else (),
+            producers=producers,
+            is_new=state is None,
+        )
+        self._logs[key] = created
+        return created
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self._logs.values()))
+
+    async def delete_log(self, tp: TopicPartition, topic_id: UUID) -> None:
+        """Remove a partition's data. Its directory is renamed first, so that the name is free at once."""
+        key = (topic_id.bytes, tp.partition)
+        gone = self._logs.pop(key, None)
+        self._at_rest.pop(key, None)
+        if gone is not None:
+            gone.deleted = True
+            self.flusher.unsynced.discard(gone)
+        directory = log_directory(self.root, tp)
+        doomed = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
+
+        def work() -> None:
+            if gone is not None:
+                gone.close()
+            if self.disk.exists(directory):
+                self.disk.rename(directory, doomed)
+                self.disk.remove_tree(doomed)
+
+        await self.disk.run(Lane.BACKGROUND, work)
+
+    def forget_missing(self, known: Callable[[bytes, int], bool]) -> None:
+        """After metadata is known: logs at rest that belong to no partition any more are dropped."""
+        for key in [key for key in self._at_rest if not known(*key)]:
+            del self._at_rest[key]
+
+    async def save_hard_state(self, data: bytes) -> None:
+        """Raft's term and vote, durable when this returns."""
+        self.hard_state = data
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.wal.append(EntryKind.HARD_STATE, METADATA_TOPIC_ID.bytes, 0, 0, data, _FutureSink(future), 0)
+        await future
+
+    # --- checkpoints -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep_checkpointing())
+
+    async def _keep_checkpointing(self) -> None:
+        idle = 0.0
+        while True:
+            await asyncio.sleep(0.25)
+            idle += 0.25
+            written = self.wal.stats.bytes - self._wal_bytes_at_checkpoint
+            if written >= self._options.checkpoint_wal_bytes or (
+                written and idle >= self._options.checkpoint_seconds
+            ):
+                idle = 0.0
+                try:
+                    await self.checkpoint()
+                except (OSError, StorageError) as error:
+                    log.error("no checkpoint could be written; the WAL is kept: %s", error)
+
+    async def checkpoint(self, *, clean: bool = False) -> None:
+        async with self._checkpoint_lock:
+            await self._checkpoint(clean)
+
+    async def _checkpoint(self, clean: bool) -> None:
+        self._wal_bytes_at_checkpoint = self.wal.stats.bytes
+        failed_rounds = self.wal.stats.failed_rounds
+        sequence, states, hard_state = self._cut()
+        await self.wal.drained()
+        if self.wal.stats.failed_rounds != failed_rounds:
+            raise StorageError("a commit round failed meanwhile")
+        await self.flusher.flushed()
+        unsynced, self.flusher.unsynced = self.flusher.unsynced, set()
+
+        def work() -> None:
+            for log_ in unsynced:
+                if not log_.deleted:
+                    _sync_log(log_)
+            saved = checkpoints.make(sequence=sequence, clean=clean, hard_state=hard_state, logs=states)
+            checkpoints.save(self.disk, self.root, saved)
+
+        try:
+            await self.disk.run(Lane.BACKGROUND, work)
+        except OSError:
+            self.flusher.unsynced |= unsynced
+            raise
+        # The former checkpoint stays usable too, should this file be damaged: keep the WAL it needs.
+        removable = self.wal.removable(self._previous_sequence)
+        self._previous_sequence = sequence
+        if removable:
+            await self.disk.run(Lane.BACKGROUND, lambda: self._remove(removable))
+            self.wal.forget(removable)
+
+    def _remove(self, files: list[WalFile]) -> None:
+        for file in files:
+            self.disk.remove(file.path)
+
+    def _cut(self) -> tuple[int, list[LogState], bytes]:
+        """A consistent picture: all appends before `sequence`, none after. Runs without an await."""
+        states = list(self._at_rest.values())
+        for log_ in self._logs.values():
+            active_base, active_bytes = log_.active_extent()
+            states.append(
+                LogState(
+                    topic_id=log_.topic_id_bytes,
+                    partition=log_.tp.partition,
+                    topic=log_.tp.topic,
+                    log_start_offset=log_.log_start_offset,
+                    log_end_offset=log_.log_end_offset,
+                    active_base_offset=active_base,
+                    active_bytes=active_bytes,
+                    epochs=list(log_.epochs.entries),
+                    producers=log_.producers.snapshot() if log_.producers is not None else b"",
+                )
+            )
+        return self.wal.next_sequence, states, self.hard_state
+
+    async def stop(self) -> None:
+        """Everything durable, everything in segments, one last checkpoint: the next start replays nothing."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        await self.wal.drained()
+        try:
+            await self.checkpoint(clean=True)
+        except (OSError, StorageError) as error:
+            log.error("no final checkpoint could be written; the next start replays the WAL: %s", error)
+        await self.wal.close()
+        self.flusher.close()
+        for log_ in self._logs.values():
+            log_.close()
+
+
+class _FutureSink:
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self._future = future
+
+    def committed(self, token: int) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+def _sync_log(log_: PartitionLog) -> None:
+    for segment in log_.segments:
+        if segment.is_open:
+            segment.sync()
+    log_.disk.sync_directory(log_.directory)

@@ -1,0 +1,362 @@
+"""The write-ahead log of a node: every partition's appends, one sync for all of them.
+
+Appends gather while the disk is busy; a round takes all that gathered, writes it with one call, syncs once
+and tells every entry's sink on the loop. There is no timer while the disk is idle: the first append starts a
+round at once. A profile makes rounds start at least `interval` apart once enough entries come to make
+waiting pay.
+
+A failed round is taken back as a whole: its sinks hear `rejected`, newest first, so that each log can cut its
+tail; the file is left behind, since after a failed sync its contents are anyone's guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from chronik.model import StorageError
+from chronik.records.batch import Buffer
+from chronik.storage.disk import Disk, File, Lane
+from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header
+
+log = logging.getLogger(__name__)
+
+ROUND_BYTES_MAX: Final = 16 * 1024 * 1024
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class WalSink(Protocol):
+    """What stands behind an entry, usually a partition's log."""
+
+    def committed(self, token: int) -> None:
+        """The entry appended with this token is on disk."""
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        """The entry is not on disk and never will be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalProfile:
+    interval_ms: float
+    """Rounds start at least this far apart ..."""
+    eager_below: int
+    """... unless fewer entries than this wait: then gathering would only add latency."""
+
+
+PROFILES: Final = {
+    "ultra": WalProfile(interval_ms=0, eager_below=0),
+    "high": WalProfile(interval_ms=1, eager_below=32),
+    "medium": WalProfile(interval_ms=5, eager_below=0),
+    "low": WalProfile(interval_ms=10, eager_below=0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalOptions:
+    profile: WalProfile = PROFILES["high"]
+    queue_depth: int = 10_000
+    file_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class WalStats:
+    rounds: int = 0
+    entries: int = 0
+    bytes: int = 0
+    round_seconds: float = 0.0
+    failed_rounds: int = 0
+    backpressure_events: int = 0
+
+
+@dataclass(slots=True)
+class _Pending:
+    kind: int
+    topic_id: bytes
+    partition: int
+    offset: int
+    payload: Buffer
+    sink: WalSink
+    token: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class WalFile:
+    path: Path
+    number: int
+    first_sequence: int
+
+
+def wal_file_name(number: int) -> str:
+    return f"{number:012d}.wal"
+
+
+class Wal:
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        directory: Path,
+        options: WalOptions,
+        next_sequence: int,
+        next_round: int,
+        files: Sequence[WalFile],
+        on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
+    ) -> None:
+        """`files` are those that recovery found; writing goes on in a new one behind them."""
+        self._disk = disk
+        self._directory = directory
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._on_round = on_round
+        self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._in_round: list[_Pending] = []
+        self._round_started = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_sequence = next_sequence
+        self._next_round = next_round
+        self.files: list[WalFile] = list(files)
+        self._file: File | None = None
+        self._file_number = files[-1].number if files else -1
+        self._position = 0
+        self._spare: File | None = None
+        self._spare_requested = False
+        self._room_waiters: list[Callable[[], None]] = []
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+        self.stats = WalStats()
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        kind: int,
+        topic_id: bytes,
+        partition: int,
+        offset: int,
+        payload: Buffer,
+        sink: WalSink,
+        token: int,
+    ) -> int:
+        """Queue an entry; its sink hears of it once it is on disk. Returns its sequence number."""
+        if self._closed:
+            raise StorageError("the WAL is closed")
+        sequence = self._next_sequence
+        self._next_sequence = sequence + 1
+        self._pending.append(_Pending(kind, topic_id, partition, offset, payload, sink, token, sequence))
+        self._pending_bytes += len(payload) + ENTRY_HEADER_BYTES
+        if not self._in_round and self._timer is None:
+            self._schedule_round()
+        return sequence
+
+    @property
+    def next_sequence(self) -> int:
+        return self._next_sequence
+
+    @property
+    def depth(self) -> int:
+        return len(self._pending) + len(self._in_round)
+
+    @property
+    def full(self) -> bool:
+        """Senders should not be read from until `when_room` calls."""
+        return len(self._pending) >= self._options.queue_depth or self._pending_bytes >= QUEUE_BYTES_MAX
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        self.stats.backpressure_events += 1
+        self._room_waiters.append(callback)
+
+    async def drained(self) -> None:
+        """Returns when everything appended so far is on disk (or was rejected)."""
+        while self._pending or self._in_round:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._idle_waiters.append(future)
+            await future
+
+    # --- rounds ------------------------------------------------------------------------------------
+
+    def _schedule_round(self) -> None:
+        """Start a round on this turn's end, so that what this turn still appends comes along."""
+        profile = self._options.profile
+        wait = 0.0
+        if profile.interval_ms and len(self._pending) >= profile.eager_below:
+            wait = self._round_started + profile.interval_ms / 1000 - self._loop.time()
+        self._timer = self._loop.call_later(wait if wait > 0 else 0, self._start_round)
+
+    def _start_round(self) -> None:
+        self._timer = None
+        entries, size = self._take_round()
+        if not entries:
+            return
+        round_number = self._next_round
+        self._next_round += 1
+        self._in_round = entries
+        self._round_started = self._loop.time()
+        buffers: list[Buffer] = []
+        for entry in entries:
+            buffers.append(
+                encode_header(
+                    entry.kind,
+                    entry.sequence,
+                    round_number,
+                    entry.topic_id,
+                    entry.partition,
+                    entry.offset,
+                    entry.payload,
+                )
+            )
+            buffers.append(entry.payload)
+        file = self._file
+        if file is not None and self._position + size > self._options.file_bytes:
+            self._retire_file(file)
+            file = None
+        first_sequence = entries[0].sequence
+
+        def work() -> tuple[File, int]:
+            return self._write(file, buffers, first_sequence)
+
+        self._disk.submit(Lane.WAL, work, self._round_done)
+
+    def _take_round(self) -> tuple[list[_Pending], int]:
+        if self._pending_bytes <= ROUND_BYTES_MAX:
+            entries, size = self._pending, self._pending_bytes
+            self._pending, self._pending_bytes = [], 0
+            return entries, size
+        size = count = 0
+        for entry in self._pending:
+            entry_bytes = len(entry.payload) + ENTRY_HEADER_BYTES
+            if count and size + entry_bytes > ROUND_BYTES_MAX:
+                break
+            size += entry_bytes
+            count += 1
+        entries, self._pending = self._pending[:count], self._pending[count:]
+        self._pending_bytes -= size
+        return entries, size
+
+    def _write(self, file: File | None, buffers: list[Buffer], first_sequence: int) -> tuple[File, int]:
+        """In the WAL lane: nobody else touches the file or its number meanwhile."""
+        if file is None:
+            file = self._open_file(first_sequence)
+        written = file.write_at(self._position, buffers)
+        file.sync()
+        return file, written
+
+    def _open_file(self, first_sequence: int) -> File:
+        number = self._file_number + 1
+        path = self._directory / wal_file_name(number)
+        file, self._spare = self._spare, None
+        if file is None:
+            file = self._disk.open(path, create=True)
+            file.preallocate(self._options.file_bytes)
+        else:
+            self._disk.rename(self._directory / "spare.wal", path)
+        self._disk.sync_directory(self._directory)
+        self._file_number = number
+        self._position = 0
+        self.files.append(WalFile(path, number, first_sequence))
+        return file
+
+    def _retire_file(self, file: File) -> None:
+        self._file = None
+        self._disk.submit(Lane.BACKGROUND, file.close, lambda _result, _error: None)
+
+    def _round_done(self, result: tuple[File, int] | None, error: BaseException | None) -> None:
+        entries, self._in_round = self._in_round, []
+        if result is None:
+            self._round_failed(entries, error)
+            return
+        self._file, written = result
+        self._position += written
+        if self._pending:
+            self._schedule_round()
+        stats = self.stats
+        stats.rounds += 1
+        stats.entries += len(entries)
+        stats.bytes += written
+        seconds = self._loop.time() - self._round_started
+        stats.round_seconds += seconds
+        self._on_round(len(entries), written, seconds)
+        for entry in entries:
+            entry.sink.committed(entry.token)
+        self._settle()
+        if self._spare is None and self._position > self._options.file_bytes // 2:
+            self._request_spare()
+
+    def _round_failed(self, entries: list[_Pending], error: BaseException | None) -> None:
+        self.stats.failed_rounds += 1
+        if self._file is not None:
+            self._retire_file(self._file)
+        failure = StorageError(f"the WAL cannot be written: {error}")
+        log.error("a commit round of %d entries failed and is taken back: %s", len(entries), error)
+        doomed = entries + self._pending
+        self._pending, self._pending_bytes = [], 0
+        for entry in reversed(doomed):
+            entry.sink.rejected(entry.token, failure)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._room_waiters and not self.full:
+            waiters, self._room_waiters = self._room_waiters, []
+            for callback in waiters:
+                callback()
+        if self._idle_waiters and not self._pending and not self._in_round:
+            idle, self._idle_waiters = self._idle_waiters, []
+            for future in idle:
+                if not future.done():
+                    future.set_result(None)
+
+    def _request_spare(self) -> None:
+        """Preallocate the next file ahead of need: that takes milliseconds no round should wait for."""
+        if self._spare_requested or self._closed:
+            return
+        self._spare_requested = True
+
+        def work() -> File:
+            path = self._directory / "spare.wal"
+            self._disk.remove(path)
+            file = self._disk.open(path, create=True)
+            file.preallocate(self._options.file_bytes)
+            file.sync()
+            return file
+
+        def done(file: File | None, error: BaseException | None) -> None:
+            self._spare_requested = False
+            if error is not None:
+                log.warning("the next WAL file cannot be prepared: %s", error)
+            elif self._closed and file is not None:
+                file.close()
+            else:
+                self._spare = file
+
+        self._disk.submit(Lane.BACKGROUND, work, done)
+
+    # --- retiring ----------------------------------------------------------------------------------
+
+    def removable(self, before_sequence: int) -> list[WalFile]:
+        """Files all of whose entries precede `before_sequence`; the one being written is never among them."""
+        out = []
+        for file, following in zip(self.files, self.files[1:], strict=False):
+            if following.first_sequence <= before_sequence:
+                out.append(file)
+        return out
+
+    def forget(self, gone: Sequence[WalFile]) -> None:
+        numbers = {file.number for file in gone}
+        self.files = [file for file in self.files if file.number not in numbers]
+
+    async def close(self) -> None:
+        await self.drained()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for file in (self._file, self._spare):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+        self._file = self._spare = None

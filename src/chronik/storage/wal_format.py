@@ -1,0 +1,188 @@
+"""How WAL entries look on disk (docs/FORMATS.md has the picture).
+
+An entry is a fixed header and a payload. The header carries its own CRC and the CRC of the payload, and a
+sequence number that only grows: where it does not, the bytes are left over from before and the log ends.
+
+It also carries the number of its commit round. A round starts only after the one before it was synced, so
+an unreadable entry with a later round behind it had been acknowledged (the disk lost it: damage), while
+one in the last round was not (a torn write: the log ends there).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from chronik.records.batch import Buffer
+
+MAGIC: Final = 0x43_57_41_4C  # "CWAL"
+_BODY: Final = struct.Struct(">IIQQ16siqB3x")
+_HEAD: Final = struct.Struct(">II")
+ENTRY_HEADER_BYTES: Final = _HEAD.size + _BODY.size
+PAYLOAD_BYTES_MAX: Final = 512 * 1024 * 1024
+_READ_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class EntryKind(enum.IntEnum):
+    APPEND = 1
+    """Record batches, the first of which starts at `offset`."""
+    TRUNCATE = 2
+    """The log ends at `offset`; what stood behind it is gone."""
+    LOG_START = 3
+    """The log starts at `offset`; what stood before it may be deleted."""
+    HARD_STATE = 4
+    """Raft term and vote; belongs to no offset."""
+    RESET = 5
+    """The log is empty and starts at `offset` (a follower behind the leader's log start)."""
+    OPEN = 6
+    """The log is new; the payload is its topic's name. Stands before the first append."""
+
+
+class EntryHeader(NamedTuple):
+    payload_bytes: int
+    payload_crc: int
+    sequence: int
+    round: int
+    topic_id: bytes
+    partition: int
+    offset: int
+    kind: int
+
+
+class Entry(NamedTuple):
+    header: EntryHeader
+    payload: bytes
+    file_position: int
+
+
+@dataclass(slots=True)
+class Damage:
+    """A place in a WAL file that cannot be read although later entries can: the disk lost it."""
+
+    file_name: str
+    position: int
+    bytes_skipped: int
+    header: EntryHeader | None
+
+
+def encode_header(
+    kind: int, sequence: int, round_: int, topic_id: bytes, partition: int, offset: int, payload: Buffer
+) -> bytes:
+    body = _BODY.pack(len(payload), crc32c(payload), sequence, round_, topic_id, partition, offset, kind)
+    return _HEAD.pack(MAGIC, crc32c(body)) + body
+
+
+def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
+    """The header at `position`, or None if there is no sound one."""
+    magic, crc = _HEAD.unpack_from(data, position)
+    if magic != MAGIC:
+        return None
+    body = data[position + _HEAD.size : position + ENTRY_HEADER_BYTES]
+    if crc32c(body) != crc:
+        return None
+    header = EntryHeader._make(_BODY.unpack(body))
+    return header if header.payload_bytes <= PAYLOAD_BYTES_MAX else None
+
+
+ReadAt = Callable[[int, int], bytes]
+
+
+class WalScanner:
+    """Walks one WAL file entry by entry, in bounded memory, past damage where a later round follows it."""
+
+    def __init__(
+        self, file_name: str, read_at: ReadAt, size: int, after_sequence: int, *, is_last_file: bool
+    ) -> None:
+        self._file_name = file_name
+        self._read_at = read_at
+        self._size = size
+        self._is_last_file = is_last_file
+        self.last_sequence = after_sequence
+        self.last_round = -1
+        self.end_position = 0
+        """Behind the last sound entry."""
+        self.torn_at: int | None = None
+        """Where an unfinished round was cut off, if it was."""
+        self.damage: list[Damage] = []
+
+    def entries(self, wanted: Callable[[EntryHeader], bool] = lambda _: True) -> Iterator[Entry]:
+        """Sound entries in order; the payload is read (and checked) only for those that are `wanted`."""
+        position = 0
+        while True:
+            header = self._header_at(position)
+            if header is None or header.sequence <= self.last_sequence:
+                following = self._find_sound_entry(position + 1, self.last_sequence)
+                if following is None:
+                    return
+                if not self._later_round_from(following):
+                    self.torn_at = position
+                    return
+                self.damage.append(Damage(self._file_name, position, following - position, None))
+                position = following
+                continue
+            end = position + ENTRY_HEADER_BYTES + header.payload_bytes
+            payload = b""
+            if wanted(header):
+                payload = self._read_at(position + ENTRY_HEADER_BYTES, header.payload_bytes)
+                if len(payload) < header.payload_bytes or crc32c(payload) != header.payload_crc:
+                    if not self._round_after(end, header.sequence, header.round):
+                        self.torn_at = position
+                        return
+                    self.damage.append(Damage(self._file_name, position, end - position, header))
+                    self.last_sequence = header.sequence
+                    position = end
+                    continue
+            self.last_sequence = header.sequence
+            self.last_round = header.round
+            self.end_position = end
+            yield Entry(header, payload, position)
+            position = end
+
+    def _header_at(self, position: int) -> EntryHeader | None:
+        if position + ENTRY_HEADER_BYTES > self._size:
+            return None
+        data = self._read_at(position, ENTRY_HEADER_BYTES)
+        return decode_header(data) if len(data) == ENTRY_HEADER_BYTES else None
+
+    def _later_round_from(self, position: int) -> bool:
+        header = self._header_at(position)
+        if header is None:
+            return False
+        end = position + ENTRY_HEADER_BYTES + header.payload_bytes
+        return self._round_after(end, header.sequence, header.round)
+
+    def _round_after(self, position: int, sequence: int, round_: int) -> bool:
+        """Whether an entry of a later round than `round_` stands at `position` or behind it."""
+        if not self._is_last_file:
+            return True
+        found = self._find_sound_entry(position, sequence)
+        while found is not None:
+            header = self._header_at(found)
+            if header is None:
+                return False
+            if header.round > round_:
+                return True
+            sequence = header.sequence
+            found = self._find_sound_entry(found + ENTRY_HEADER_BYTES + header.payload_bytes, sequence)
+        return False
+
+    def _find_sound_entry(self, position: int, after_sequence: int) -> int | None:
+        """The next place at or behind `position` with a sound header of a higher sequence."""
+        needle = MAGIC.to_bytes(4, "big")
+        while position + ENTRY_HEADER_BYTES <= self._size:
+            chunk = self._read_at(position, _READ_CHUNK_BYTES)
+            found = chunk.find(needle)
+            while found >= 0:
+                header = self._header_at(position + found)
+                if header is not None and header.sequence > after_sequence:
+                    return position + found
+                found = chunk.find(needle, found + 1)
+            if len(chunk) < _READ_CHUNK_BYTES:
+                return None
+            position += len(chunk) - 3
+        return None

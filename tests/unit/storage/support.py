@@ -1,0 +1,68 @@
+"""Open a store on a real directory inside a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+from chronik.model import TopicPartition
+from chronik.records.batch import check_batch
+from chronik.records.reader import Record, read_all_records
+from chronik.records.writer import build_batch
+from chronik.storage import reading
+from chronik.storage.disk import RealDisk
+from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.recovery import RecoveryReport, open_store
+from chronik.storage.store import LogStore, StoreOptions
+from chronik.storage.wal import PROFILES, WalOptions
+
+TP = TopicPartition("orders", 0)
+TOPIC_ID = UUID(int=77)
+OPTIONS = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 20))
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    root: Path, options: StoreOptions = OPTIONS, *, crash: bool = False
+) -> AsyncIterator[tuple[LogStore, RecoveryReport]]:
+    """A store; with `crash` it is dropped at the end as kill -9 would: nothing is flushed or closed."""
+    disk = RealDisk(asyncio.get_running_loop())
+    store, report = open_store(disk, root, options)
+    try:
+        yield store, report
+        if not crash:
+            await store.stop()
+    finally:
+        disk.close()
+
+
+def open_orders(store: LogStore, config: LogConfig | None = None) -> PartitionLog:
+    return store.open_log(TP, TOPIC_ID, config or LogConfig())
+
+
+def append(log: PartitionLog, *values: bytes, epoch: int = 0, timestamp_ms: int = 1000) -> int:
+    batch = build_batch([Record(key=None, value=value, timestamp_ms=timestamp_ms) for value in values])
+    return log.append(memoryview(batch), check_batch(batch), epoch, now_ms=timestamp_ms)
+
+
+async def append_durably(store: LogStore, log: PartitionLog, *values: bytes, **how: int) -> int:
+    base = append(log, *values, **how)
+    await store.wal.drained()
+    return base
+
+
+async def read_values(log: PartitionLog, offset: int | None = None) -> list[tuple[int, bytes]]:
+    """All records from `offset` on, fetched in small steps as a consumer would."""
+    offset = log.log_start_offset if offset is None else offset
+    out: list[tuple[int, bytes]] = []
+    while offset < log.log_end_offset:
+        found = await reading.read(log, offset, 10_000, log.log_end_offset)
+        records = [r for r in read_all_records(b"".join(found.buffers)) if r.offset >= offset]
+        if not records:
+            break
+        out += [(r.offset, r.value or b"") for r in records]
+        offset = records[-1].offset + 1
+    return out

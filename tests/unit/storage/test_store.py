@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from chronik.model import RequestError, StorageError, TopicPartition
+from chronik.storage import checkpoint, reading
+from chronik.storage.disk import RealFile
+from chronik.storage.log import LogConfig
+from chronik.storage.store import StoreOptions
+from chronik.storage.wal import PROFILES, WalOptions
+from tests.unit.storage.support import TOPIC_ID, append, append_durably, open_orders, opened, read_values
+
+
+def numbered(first: int, last: int) -> list[tuple[int, bytes]]:
+    return [(i, b"value-%d" % i) for i in range(first, last)]
+
+
+async def fill(store, log, first: int, last: int) -> None:
+    for i in range(first, last):
+        append(log, b"value-%d" % i)
+    await store.wal.drained()
+
+
+def wal_files(root: Path) -> list[Path]:
+    return sorted(p for p in (root / "wal").iterdir() if p.name != "spare.wal")
+
+
+def test_what_was_committed_survives_a_crash(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            await fill(store, open_orders(store), 0, 100)
+        for start in (100, 110, 120):
+            async with opened(tmp_path, crash=True) as (store, report):
+                log = open_orders(store)
+                assert log.log_end_offset == start
+                assert await read_values(log) == numbered(0, start)
+                assert report.damage == []
+                await fill(store, log, start, start + 10)
+
+    asyncio.run(run())
+
+
+def test_a_clean_stop_leaves_nothing_to_replay(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            await fill(store, open_orders(store), 0, 50)
+        async with opened(tmp_path) as (store, report):
+            assert report.entries == 0
+            assert await read_values(open_orders(store)) == numbered(0, 50)
+
+    asyncio.run(run())
+
+
+def test_segments_roll_and_checkpoints_retire_wal_files(tmp_path: Path) -> None:
+    async def run() -> None:
+        config = LogConfig(segment_bytes=20_000)
+        options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=50_000))
+        async with opened(tmp_path, options, crash=True) as (store, _):
+            log = open_orders(store, config)
+            for first in range(0, 2000, 100):
+                await fill(store, log, first, first + 100)
+            before = len(wal_files(tmp_path))
+            await store.checkpoint()
+            await store.checkpoint()
+            assert len(wal_files(tmp_path)) < before
+            assert len(log.segments) > 5
+            assert await read_values(log) == numbered(0, 2000)
+            await fill(store, log, 2000, 2010)
+        async with opened(tmp_path, options) as (store, report):
+            assert report.entries == 10
+            assert await read_values(open_orders(store, config)) == numbered(0, 2010)
+
+    asyncio.run(run())
+
+
+def test_a_torn_tail_is_cut_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await append_durably(store, log, b"x" * 5000)
+        path = wal_files(tmp_path)[-1]
+        data = path.read_bytes()
+        used = len(data.rstrip(b"\0"))
+        path.write_bytes(data[: used - 2000] + b"\0" * (len(data) - used + 2000))
+        async with opened(tmp_path) as (store, report):
+            assert await read_values(open_orders(store)) == numbered(0, 10)
+            assert len(report.torn) == 1
+            assert report.damage == []
+
+    asyncio.run(run())
+    assert "cut off an unfinished write" in caplog.text
+
+
+def test_a_flipped_bit_inside_the_wal_costs_only_its_entry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            for i in range(20):
+                await append_durably(store, log, b"value-%d" % i)
+        path = wal_files(tmp_path)[0]
+        data = bytearray(path.read_bytes())
+        data[data.index(b"value-7") + 2] ^= 0x10
+        path.write_bytes(data)
+        async with opened(tmp_path) as (store, report):
+            assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
+            assert len(report.damage) == 1
+
+    asyncio.run(run())
+    assert "the disk lost acknowledged data" in caplog.text
+
+
+def test_a_flipped_bit_in_a_wal_header_is_stepped_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            for i in range(20):
+                await append_durably(store, log, b"value-%d" % i)
+        path = wal_files(tmp_path)[0]
+        data = bytearray(path.read_bytes())
+        place = data.rindex(b"CWAL", 0, data.index(b"value-7"))
+        data[place + 10] ^= 1
+        path.write_bytes(data)
+        async with opened(tmp_path) as (store, report):
+            assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
+            assert len(report.damage) == 1
+
+    asyncio.run(run())
+
+
+def test_a_flipped_bit_in_a_segment_is_said_and_the_rest_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            for i in range(300):
+                append(log, b"value-%d" % i + b"." * 200)
+            await store.wal.drained()
+        path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
+        data = bytearray(path.read_bytes())
+        data[data.index(b"value-150.") + 3] ^= 4
+        path.write_bytes(data)
+        async with opened(tmp_path) as (store, _):
+            offsets = [offset for offset, _ in await read_values(open_orders(store))]
+            assert 150 not in offsets
+            assert offsets[0] == 0
+            assert offsets[-1] == 299
+            assert len(offsets) > 270
+            assert offsets == sorted(set(offsets))
+
+    asyncio.run(run())
+    assert "is damaged near byte" in caplog.text
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "noise"])
+def test_a_harmed_index_is_made_anew(tmp_path: Path, harm: str) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            for i in range(3000):
+                append(log, b"value-%d" % i, timestamp_ms=1000 + i)
+            await store.wal.drained()
+        for path in (tmp_path / "topics" / "orders-0").glob("*index"):
+            if harm == "missing":
+                path.unlink()
+            elif harm == "cut":
+                path.write_bytes(path.read_bytes()[:-3])
+            else:
+                path.write_bytes(random.Random(1).randbytes(160))
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            assert await read_values(log) == numbered(0, 3000)
+            found = await reading.offset_for_timestamp(log, 2500, log.log_end_offset)
+            assert found is not None
+            assert (found.offset, found.timestamp_ms) == (1500, 2500)
+
+    asyncio.run(run())
+
+
+def test_a_shortened_segment_is_said_and_offsets_are_not_given_out_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            await fill(store, open_orders(store), 0, 100)
+        path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
+        path.write_bytes(path.read_bytes()[:-100])
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            assert await append_durably(store, log, b"value-100") == 100
+            values = await read_values(log)
+            assert values[-1] == (100, b"value-100")
+            assert values[:90] == numbered(0, 90)
+
+    asyncio.run(run())
+    assert "are lost on this disk" in caplog.text
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await store.checkpoint()
+            await fill(store, log, 10, 20)
+            await store.checkpoint()
+            await fill(store, log, 20, 30)
+        path = tmp_path / checkpoint.FILE_NAME
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, 30)
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            heard: list[object] = []
+
+            class Listener:
+                def on_durable(self, end_offset: int) -> None:
+                    heard.append(end_offset)
+
+                def on_rejected(self, end_offset: int, error: StorageError) -> None:
+                    heard.append(("rejected", end_offset))
+
+            log.subscribe(Listener())
+            await append_durably(store, log, b"value-0")
+
+            def no_space(*_: object) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(RealFile, "write_at", no_space)
+                append(log, b"lost-1")
+                append(log, b"lost-2")
+                await store.wal.drained()
+            assert log.log_end_offset == 1
+            assert heard == [1, ("rejected", 1)]
+            await append_durably(store, log, b"value-1")
+            assert await read_values(log) == numbered(0, 2)
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, 2)
+
+    asyncio.run(run())
+
+
+def test_a_failed_sync_takes_the_round_back_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of the failed round may be on disk; offsets given out again must win over them."""
+
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            await append_durably(store, log, b"value-0")
+
+            def bad_sync(_: object) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(RealFile, "sync", bad_sync)
+                append(log, b"lost")
+                await store.wal.drained()
+            await append_durably(store, log, b"value-1")
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, 2)
+
+    asyncio.run(run())
+
+
+def test_delete_records_survives_a_crash(tmp_path: Path) -> None:
+    async def run() -> None:
+        config = LogConfig(segment_bytes=2_000)
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store, config)
+            await fill(store, log, 0, 200)
+            await store.flusher.flushed()
+            await log.advance_start(150)
+            assert await read_values(log) == numbered(150, 200)
+            with pytest.raises(RequestError):
+                await reading.read(log, 149, 100, 200)
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store, config)
+            assert log.log_start_offset == 150
+            assert await read_values(log) == numbered(150, 200)
+
+    asyncio.run(run())
+
+
+def test_deleted_logs_do_not_come_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+            assert not (tmp_path / "topics" / "orders-0").exists()
+            assert open_orders(store).log_end_offset == 0
+
+    asyncio.run(run())
+
+
+def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
+    """S04: a full queue is visible, and the waiter is called once there is room."""
+
+    async def run() -> None:
+        options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], queue_depth=5, file_bytes=1 << 20))
+        async with opened(tmp_path, options) as (store, _):
+            log = open_orders(store)
+            for _ in range(6):
+                append(log, b"x")
+            assert store.wal.full
+            room = asyncio.Event()
+            store.wal.when_room(room.set)
+            await asyncio.wait_for(room.wait(), 5)
+            assert not store.wal.full
+
+    asyncio.run(run())
+
+
+def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:
+    """L01: a round is one sync whatever the number of partitions."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            logs = [store.open_log(TopicPartition("many", p), TOPIC_ID, LogConfig()) for p in range(200)]
+            for log in logs:
+                append(log, b"x")
+            await store.wal.drained()
+            assert store.wal.stats.rounds == 1
+            assert all(log.durable_end_offset == 1 for log in logs)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_work_with_crashes_matches_a_model(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    rng = random.Random(seed)
+    model: list[bytes] = []
+    config = LogConfig(segment_bytes=rng.choice([500, 5_000, 10**9]))
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=rng.choice([3_000, 1 << 20])))
+
+    async def session() -> None:
+        async with opened(tmp_path, options, crash=rng.random() < 0.7) as (store, report):
+            assert report.damage == []
+            log = open_orders(store, config)
+            assert await read_values(log) == [
+                (i, v) for i, v in enumerate(model) if i >= log.log_start_offset
+            ]
+            for _ in range(rng.randrange(30)):
+                action = rng.random()
+                if action < 0.75:
+                    values = [rng.randbytes(rng.randrange(1, 300)) for _ in range(rng.randrange(1, 4))]
+                    append(log, *values)
+                    model.extend(values)
+                elif action < 0.85:
+                    await store.checkpoint()
+                elif action < 0.9 and model:
+                    await store.wal.drained()
+                    await log.advance_start(rng.randrange(log.log_start_offset, log.log_end_offset + 1))
+                else:
+                    await store.flusher.flushed()
+            await store.wal.drained()
+
+    for _ in range(6):
+        asyncio.run(session())
