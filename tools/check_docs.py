@@ -1,0 +1,157 @@
+"""Documentation that says what the code does: reference pages are generated, everything else is compared.
+
+`check_docs.py` fails when a generated page is stale or when any page names a flag, a variable or a file that
+does not exist. `check_docs.py --write` writes the generated pages.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from chronik.cli import build
+from chronik.cli.settings import plain
+from chronik.config import ENV_PREFIX, table
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION_HEAD = """\
+# Configuration
+
+Made by `python tools/check_docs.py --write`. A flag wins over the environment, the environment over the file
+(`chronik start --config FILE`, TOML), the file over the default. An empty variable counts as not set.
+`chronik config show` prints every value and where it came from.
+
+| setting (key in the file) | flag | variable | value | default | what it does |
+|---|---|---|---|---|---|
+"""
+CONFIGURATION_TAIL = """
+## A cluster in one file
+
+The same file can be given to every node: each takes its ports and its advertised address from its own entry.
+
+```toml
+replication_factor = 3
+min_insync_replicas = 2
+
+[[peers]]
+id = 1
+kafka = "localhost:9092"
+wal = "localhost:9291"
+raft = "localhost:5001"
+http = "localhost:10001" # may be left out
+```
+"""
+COMMANDS_HEAD = """\
+# Command line
+
+Made by `python tools/check_docs.py --write`. `chronik COMMAND --help` shows examples. `chronik start` and
+`chronik config show` also take a flag for every setting in [CONFIGURATION](CONFIGURATION.md).
+"""
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def configuration_page() -> str:
+    rows = []
+    for setting in table().values():
+        value = setting.type_name
+        if setting.kind is int:
+            value = f"{setting.rule.minimum} to {setting.rule.maximum}"
+        default = f"`{plain(setting.default)}`" if setting.default is not None else ""
+        name = f"`{setting.name}`" + (f" or `{setting.rule.alias}`" if setting.rule.alias else "")
+        flag = f"`{setting.flag}`" if setting.flag else "none"
+        rows.append(f"| {name} | {flag} | `{setting.env}` | {value} | {default} | {setting.doc} |\n")
+    return CONFIGURATION_HEAD + "".join(rows) + CONFIGURATION_TAIL
+
+
+def commands(command: Any, path: str = "chronik") -> Iterator[tuple[str, Any]]:
+    """Every command that can be run, with its full name."""
+    children: dict[str, Any] = getattr(command, "commands", {})
+    if not children:
+        yield path, command
+    for name in sorted(children):
+        yield from commands(children[name], f"{path} {name}")
+
+
+def command_page() -> str:
+    settings = {setting.flag for setting in table().values()}
+    lines = []
+    for path, command in commands(typer.main.get_command(build())):
+        summary = (command.help or "").strip().splitlines()
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        usage = " ".join([path, *(p.make_metavar(typer.Context(command)) for p in arguments)])
+        lines += ["", f"## {path}", "", summary[0] if summary else "", "", f"`{usage}`"]
+        options = [p for p in command.params if p.param_type_name == "option"]
+        if settings - {None} <= {name for option in options for name in option.opts}:
+            options = [option for option in options if option.opts[0] not in settings]
+        if options:
+            lines += ["", "| flag | what it does |", "|---|---|"]
+        for option in options:
+            names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+            lines.append(f"| {names} | {without_markup(option.help or '')} |")
+    return COMMANDS_HEAD + "\n".join(lines) + "\n"
+
+
+def without_markup(text: str) -> str:
+    """Help without its terminal markup, safe inside a table."""
+    text = re.sub(r"(?<!\\)\[/?[a-z ]+\]", "", text).replace(r"\[", "[")
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def known_flags() -> set[str]:
+    """Flags of the command line, and of the tools, tests and benchmarks of this repository."""
+    flags = {setting.flag for setting in table().values() if setting.flag}
+    for _, command in commands(typer.main.get_command(build())):
+        for parameter in command.params:
+            flags.update([*parameter.opts, *parameter.secondary_opts])
+    sources = [*ROOT.glob("tools/*.py"), *ROOT.glob("bench/*.py"), *ROOT.glob("tests/**/conftest.py")]
+    for source in sources:
+        flags.update(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source.read_text()))
+    return flags | {"--help"}
+
+
+def mistakes() -> Iterator[str]:
+    flags = known_flags()
+    variables = {setting.env for setting in table().values()}
+    for page in pages():
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            where = f"{page.relative_to(ROOT)}, line {number}"
+            for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line):
+                if flag not in flags:
+                    yield f"{where}: no command has the flag {flag}"
+            for variable in re.findall(rf"\b{ENV_PREFIX}[A-Z_]+\b", line):
+                if variable not in variables:
+                    yield f"{where}: nothing reads {variable}"
+            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
+                if not (page.parent / target).exists():
+                    yield f"{where}: there is no {target}"
+
+
+def main() -> int:
+    generated = {
+        ROOT / "docs" / "CONFIGURATION.md": configuration_page(),
+        ROOT / "docs" / "CLI.md": command_page(),
+    }
+    if "--write" in sys.argv[1:]:
+        for path, text in generated.items():
+            path.write_text(text)
+    found = [
+        f"{path.relative_to(ROOT)} is stale: run python tools/check_docs.py --write"
+        for path, text in generated.items()
+        if not path.exists() or path.read_text() != text
+    ]
+    found += mistakes()
+    for mistake in found:
+        print(mistake, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
