@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import HEADER_BYTES, BatchHeader, Buffer, headers, read_header
@@ -90,6 +90,25 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
             timestamp_ms=timestamp_ms,
             offset=header.base_offset + offset_delta,
         )
+
+
+class Marker(NamedTuple):
+    """What a transaction marker says."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """The marker in a control batch; None if the batch is of a kind that says nothing of transactions."""
+    for record in read_records(batch):
+        if record.key is None or len(record.key) < 4:
+            return None
+        kind = int.from_bytes(record.key[2:4], "big", signed=True)
+        if kind not in (0, 1) or record.value is None or len(record.value) < 6:
+            return None
+        return Marker(kind == 1, int.from_bytes(record.value[2:6], "big", signed=True))
+    return None
 
 
 def read_all_records(buffer: Buffer) -> Iterator[Record]:

@@ -172,6 +172,9 @@ class Flusher:
 
 def _perform(log_: PartitionLog, plan: WritePlan) -> None:
     """Blocking: write one log's share of a pass."""
+    if plan.runs and log_.fresh:
+        log_.disk.remove_tree(log_.directory)
+        log_.fresh = False
     if plan.runs and not log_.disk.exists(log_.directory):
         log_.disk.make_directory(log_.directory)
     for segment, position, views in plan.runs:

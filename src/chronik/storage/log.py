@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +18,10 @@ from uuid import UUID
 
 from chronik.model import StorageError, TopicPartition, invariant
 from chronik.records.batch import BatchHeader, Buffer, headers, stamp
+from chronik.records.reader import read_marker
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.epochs import EpochHistory
+from chronik.storage.producer_state import ProducerStates
 from chronik.storage.segment import Segment, segment_name
 from chronik.storage.wal import Wal
 from chronik.storage.wal_format import EntryKind
@@ -42,15 +44,6 @@ class LogListener(Protocol):
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         """The log was cut back to `end_offset`: what came behind it could not be written."""
-
-
-class ProducerTracker(Protocol):
-    """Producer state of a log (`transactions.producer_state`), seen from below."""
-
-    def observe(self, header: BatchHeader, batch: Buffer) -> None: ...
-    def truncate_to(self, offset: int) -> None: ...
-    def snapshot(self) -> bytes: ...
-    def restore(self, data: bytes) -> None: ...
 
 
 @dataclass(slots=True)
@@ -124,6 +117,7 @@ class PartitionLog:
         "durable_end_offset",
         "epochs",
         "flushed_offset",
+        "fresh",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -147,7 +141,7 @@ class PartitionLog:
         log_end_offset: int = 0,
         extent: tuple[int, int] = (0, 0),
         epochs: Iterable[tuple[int, int]] = (),
-        producers: ProducerTracker | None = None,
+        producers: ProducerStates | None = None,
         is_new: bool = True,
     ) -> None:
         """`extent` is base offset and size of the active segment at the last checkpoint: files beyond it are
@@ -172,7 +166,9 @@ class PartitionLog:
         self._announced = not is_new
         self._extent = extent
         self.tail: deque[TailBatch] = deque()
-        self._segments: list[Segment] | None = None
+        self._segments: list[Segment] | None = [self._new_segment(0)] if is_new else None
+        self.fresh = is_new
+        """Nothing of this log is on disk: whatever its directory holds belongs to a former topic."""
         self._retired: list[Segment] = []
         self._listeners: list[LogListener] = []
         self.deleted = False
@@ -320,12 +316,37 @@ class PartitionLog:
             segment.created_ms = now_ms
         position = segment.note_append(header, header.last_offset, size)
         self.epochs.note(header.leader_epoch, header.base_offset)
-        if self.producers is not None and header.producer_id >= 0:
-            self.producers.observe(header, batch)
+        if header.producer_id >= 0:
+            self._note_producer(header, batch)
         next_offset = header.next_offset
         self.tail.append(TailBatch(header.base_offset, next_offset, position, batch, segment, header))
         self._dirty.note_bytes(size)
         self.log_end_offset = next_offset
+
+    def _note_producer(self, header: BatchHeader, batch: Buffer) -> None:
+        if self.producers is None:
+            self.producers = ProducerStates()
+        if not header.is_control:
+            self.producers.append(
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                base_offset=header.base_offset,
+                last_offset=header.last_offset,
+                is_transactional=header.is_transactional,
+                timestamp_ms=header.max_timestamp,
+            )
+            return
+        marker = read_marker(batch)
+        if marker is not None:
+            self.producers.append_marker(
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                offset=header.base_offset,
+                is_commit=marker.is_commit,
+                timestamp_ms=header.max_timestamp,
+            )
 
     def _is_full(self, segment: Segment, header: BatchHeader, size: int, now_ms: int) -> bool:
         config = self.config
@@ -484,8 +505,7 @@ class PartitionLog:
         self.log_start_offset = self.log_end_offset = offset
         self.durable_end_offset = self.flushed_offset = offset
         self.epochs = EpochHistory()
-        if self.producers is not None:
-            self.producers.truncate_to(0)
+        self.producers = None
         return gone
 
     def close(self) -> None:
@@ -496,6 +516,3 @@ class PartitionLog:
 def delete_segments(segments: Iterable[Segment]) -> None:
     for segment in segments:
         segment.delete()
-
-
-ProducerFactory = Callable[[TopicPartition], ProducerTracker]

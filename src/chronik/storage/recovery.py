@@ -20,7 +20,8 @@ from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
 from chronik.storage.disk import Disk
 from chronik.storage.flusher import Flusher
-from chronik.storage.log import LogConfig, PartitionLog, ProducerFactory
+from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.producer_state import ProducerStates
 from chronik.storage.store import LogKey, LogStore, StoreOptions, log_directory
 from chronik.storage.wal import Wal, WalFile
 from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
@@ -41,17 +42,10 @@ class RecoveryReport:
 
 
 class _Recovery:
-    def __init__(
-        self,
-        disk: Disk,
-        root: Path,
-        options: StoreOptions,
-        producer_factory: ProducerFactory | None,
-    ) -> None:
+    def __init__(self, disk: Disk, root: Path, options: StoreOptions) -> None:
         self.disk = disk
         self.root = root
         self.options = options
-        self.producer_factory = producer_factory
         self.flusher = Flusher(disk)
         self.logs: dict[LogKey, PartitionLog] = {}
         self.at_rest: dict[LogKey, LogState] = {}
@@ -153,9 +147,12 @@ class _Recovery:
         if topic is None:
             return None
         tp = TopicPartition(topic, key[1])
-        producers = self.producer_factory(tp) if self.producer_factory else None
-        if state is not None and producers is not None and state.producers:
-            producers.restore(state.producers)
+        for other, former in list(self.logs.items()):
+            if former.tp == tp:  # deleted and made again: the directory belongs to the newer one
+                former.deleted = True
+                former.close()
+                del self.logs[other]
+                self.disk.remove_tree(former.directory)
         created = PartitionLog(
             tp=tp,
             topic_id=UUID(bytes=key[0]),
@@ -168,7 +165,7 @@ class _Recovery:
             log_end_offset=state.log_end_offset if state else 0,
             extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
             epochs=state.epochs if state else (),
-            producers=producers,
+            producers=ProducerStates.restore(state.producers) if state and state.producers else None,
             is_new=False,
         )
         self.logs[key] = created
@@ -180,12 +177,11 @@ def open_store(
     root: Path,
     options: StoreOptions,
     *,
-    producer_factory: ProducerFactory | None = None,
     on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
 ) -> tuple[LogStore, RecoveryReport]:
     """Blocking, once per start: bring a data directory back to everything that was acknowledged."""
     started = time.perf_counter()
-    recovery = _Recovery(disk, root, options, producer_factory)
+    recovery = _Recovery(disk, root, options)
     checkpoint, files, sequence, round_ = recovery.run()
     wal = Wal(
         disk=disk,
@@ -208,7 +204,6 @@ def open_store(
         at_rest=recovery.at_rest,
         hard_state=recovery.hard_state,
         previous_sequence=checkpoint.sequence,
-        producer_factory=producer_factory,
     )
     report = recovery.report
     report.seconds = time.perf_counter() - started

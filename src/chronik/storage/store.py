@@ -15,7 +15,8 @@ from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import LogState
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.flusher import Flusher
-from chronik.storage.log import LogConfig, PartitionLog, ProducerFactory
+from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.producer_state import ProducerStates
 from chronik.storage.wal import Wal, WalFile, WalOptions
 from chronik.storage.wal_format import EntryKind
 
@@ -54,7 +55,6 @@ class LogStore:
         at_rest: dict[LogKey, LogState],
         hard_state: bytes,
         previous_sequence: int,
-        producer_factory: ProducerFactory | None,
     ) -> None:
         self.disk = disk
         self.root = root
@@ -65,7 +65,6 @@ class LogStore:
         self._at_rest = at_rest
         """Logs of the checkpoint that nobody has opened since: no object, no file handle."""
         self.hard_state = hard_state
-        self._producer_factory = producer_factory
         self._checkpoint_lock = asyncio.Lock()
         self._previous_sequence = previous_sequence
         self._task: asyncio.Task[None] | None = None
@@ -81,9 +80,6 @@ class LogStore:
             found.config = config
             return found
         state = self._at_rest.pop(key, None)
-        producers = self._producer_factory(tp) if self._producer_factory else None
-        if state is not None and producers is not None and state.producers:
-            producers.restore(state.producers)
         created = PartitionLog(
             tp=tp,
             topic_id=topic_id,
@@ -96,7 +92,7 @@ class LogStore:
             log_end_offset=state.log_end_offset if state else 0,
             extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
             epochs=state.epochs if state else (),
-            producers=producers,
+            producers=ProducerStates.restore(state.producers) if state and state.producers else None,
             is_new=state is None,
         )
         self._logs[key] = created
@@ -126,9 +122,22 @@ class LogStore:
         await self.disk.run(Lane.BACKGROUND, work)
 
     def forget_missing(self, known: Callable[[bytes, int], bool]) -> None:
-        """After metadata is known: logs at rest that belong to no partition any more are dropped."""
+        """After metadata is known: drop logs that belong to no partition any more. Blocking, at start-up."""
         for key in [key for key in self._at_rest if not known(*key)]:
-            del self._at_rest[key]
+            state = self._at_rest.pop(key)
+            self._remove_orphan(TopicPartition(state.topic, state.partition))
+        for key in [key for key in self._logs if not known(*key)]:
+            gone = self._logs.pop(key)
+            gone.deleted = True
+            gone.close()
+            self.flusher.unsynced.discard(gone)
+            self._remove_orphan(gone.tp)
+
+    def _remove_orphan(self, tp: TopicPartition) -> None:
+        in_use = any(log_.tp == tp for log_ in self._logs.values())
+        at_rest = any((state.topic, state.partition) == tp for state in self._at_rest.values())
+        if not in_use and not at_rest:
+            self.disk.remove_tree(log_directory(self.root, tp))
 
     async def save_hard_state(self, data: bytes) -> None:
         """Raft's term and vote, durable when this returns."""

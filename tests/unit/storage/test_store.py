@@ -5,6 +5,7 @@ import errno
 import logging
 import random
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -376,3 +377,25 @@ def test_random_work_with_crashes_matches_a_model(
 
     for _ in range(6):
         asyncio.run(session())
+
+
+def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> None:
+    async def run() -> None:
+        other = UUID(int=78)
+        tp = TopicPartition("orders", 0)
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await store.flusher.flushed()
+            deletion = asyncio.ensure_future(store.delete_log(tp, TOPIC_ID))
+            again = store.open_log(tp, other, LogConfig())
+            append(again, b"value-0")
+            await store.wal.drained()
+            await deletion
+            await store.flusher.flushed()
+            assert await read_values(again) == numbered(0, 1)
+        async with opened(tmp_path) as (store, _):
+            store.forget_missing(lambda topic_id, _: topic_id == other.bytes)
+            assert await read_values(store.open_log(tp, other, LogConfig())) == numbered(0, 1)
+
+    asyncio.run(run())

@@ -1,0 +1,70 @@
+"""What a topic's configuration demands of a client's batch before it may enter the log.
+
+The header decides for nearly every batch. Only a topic that is compacted, or wants another codec than the
+client's, makes the records themselves be looked at.
+"""
+
+from __future__ import annotations
+
+from chronik.metadata.topic_config import TopicConfig
+from chronik.model import ErrorCode, RequestError
+from chronik.records.batch import BatchHeader, check_batch
+from chronik.records.compression import Compression
+from chronik.records.reader import read_records
+from chronik.records.writer import build_batch
+
+
+def admit(
+    records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    """The batch to append (the same one, unless it has to be recompressed), or RequestError."""
+    if header.size_bytes > config.max_message_bytes:
+        raise RequestError(
+            ErrorCode.message_too_large,
+            f"the batch has {header.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if header.is_control:
+        raise RequestError(ErrorCode.invalid_record, "clients may not write control batches")
+    if header.record_count != header.last_offset_delta + 1:
+        raise RequestError(ErrorCode.invalid_record, "record count and offsets of the batch do not match")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise RequestError(ErrorCode.invalid_record, "a batch with a producer id needs a sequence")
+    if header.compression > Compression.ZSTD:
+        raise RequestError(ErrorCode.unsupported_compression_type, f"codec {header.compression} is unknown")
+    if not config.stamps_append_time:
+        _check_timestamps(header, config, now_ms)
+    if config.is_compacted:
+        _require_keys(records)
+    if config.compression_type != "producer":
+        codec = Compression.named(config.compression_type)
+        if codec != header.compression:
+            records = memoryview(_recompress(records, header, codec))
+            header = check_batch(records)
+    return records, header
+
+
+def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    if (
+        header.base_timestamp >= 0 and now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
+    ) or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise RequestError(
+            ErrorCode.invalid_timestamp, "a timestamp lies further from now than the topic's settings allow"
+        )
+
+
+def _require_keys(records: memoryview) -> None:
+    for record in read_records(records):
+        if record.key is None:
+            raise RequestError(ErrorCode.invalid_record, "a compacted topic takes only records with a key")
+
+
+def _recompress(records: memoryview, header: BatchHeader, codec: Compression) -> bytearray:
+    return build_batch(
+        list(read_records(records)),
+        compression=codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        base_timestamp_ms=header.base_timestamp,
+    )

@@ -1,0 +1,329 @@
+"""One replica of a partition on this node: appends, acknowledgements, the high watermark, reads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from chronik.metadata.topic_config import TopicConfig
+from chronik.metadata.values import Partition as Assignment
+from chronik.model import NO_EPOCH, NO_LEADER, ErrorCode, NodeId, RequestError, StorageError, TopicPartition
+from chronik.records.batch import BatchHeader, check_batch, stamp_append_time
+from chronik.replication.admission import admit
+from chronik.replication.watermark import follower_watermark, leader_watermark
+from chronik.storage import reading
+from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.reading import LogSlice, TimestampedOffset
+
+ACKS_ALL: Final = -1
+
+AckCallback: TypeAlias = Callable[[RequestError | None], None]
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+class _AckWaiter(NamedTuple):
+    next_offset: int
+    callback: AckCallback
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        index_interval_bytes=config.index_interval_bytes,
+    )
+
+
+class Partition:
+    """Complete when built; `assign` tells it what the cluster decided since."""
+
+    __slots__ = (
+        "_committed_waiters",
+        "_durable_waiters",
+        "_watchers",
+        "config",
+        "follower_ends",
+        "high_watermark",
+        "isr",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "node_id",
+        "partition_epoch",
+        "replicas",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        *,
+        tp: TopicPartition,
+        topic_id: UUID,
+        node_id: NodeId,
+        log: PartitionLog,
+        config: TopicConfig,
+        assignment: Assignment,
+        high_watermark: int = 0,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.node_id = node_id
+        self.log = log
+        self.config = config
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[NodeId, ...] = ()
+        self.isr: tuple[NodeId, ...] = ()
+        self.follower_ends: dict[NodeId, int] = {}
+        """Durable end offset that each follower reported in this leader epoch."""
+        self.leader_epoch_start_offset = 0
+        self.high_watermark = max(high_watermark, log.log_start_offset)
+        """Everything before is on every in-sync replica. Moves only in `_raise_watermark`."""
+        self._durable_waiters: deque[_AckWaiter] = deque()
+        self._committed_waiters: deque[_AckWaiter] = deque()
+        self._watchers: dict[Callable[[], None], None] = {}
+        log.subscribe(self)
+        self.assign(assignment)
+
+    # --- roles -------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.node_id
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take over leader, epoch and ISR as the metadata log has them now."""
+        if assignment.partition_epoch < self.partition_epoch:
+            return
+        if assignment.leader_epoch != self.leader_epoch:
+            self.follower_ends.clear()
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            self._fail_waiters(RequestError(ErrorCode.not_leader_or_follower, f"{self.tp} has a new leader"))
+        self.leader_id = assignment.leader
+        self.leader_epoch = assignment.leader_epoch
+        self.partition_epoch = assignment.partition_epoch
+        self.replicas = assignment.replicas
+        self.isr = assignment.isr
+        self.update_watermark()
+        self._wake_watchers()
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Refuse a request that should have gone elsewhere or was meant for another epoch (KIP-320)."""
+        self.check_epoch(current_leader_epoch)
+        if self.leader_id != self.node_id:
+            raise RequestError(
+                ErrorCode.not_leader_or_follower, f"node {self.node_id} does not lead {self.tp}"
+            )
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise RequestError(
+                ErrorCode.fenced_leader_epoch, f"{self.tp} is at epoch {self.leader_epoch} now"
+            )
+        raise RequestError(ErrorCode.unknown_leader_epoch, f"{self.tp} is still at epoch {self.leader_epoch}")
+
+    def close(self, error: RequestError) -> None:
+        """The partition is gone from this node: nobody waits for it any longer."""
+        self._fail_waiters(error)
+        self._wake_watchers()
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+        """Leader: check a client's batch and put it into the log. Nothing is acknowledged yet.
+
+        Sequence check and append happen in one turn of the loop, so batches cannot race past it (T18).
+        """
+        self.require_leader()
+        if acks == ACKS_ALL:
+            self.require_enough_replicas()
+        header = check_batch(records)
+        if header.size_bytes != len(records):
+            raise RequestError(ErrorCode.invalid_record, "a produce request carries one batch per partition")
+        records, header = admit(records, header, self.config, now_ms)
+        duplicate = self._check_producer(header)
+        if duplicate is not None:
+            return duplicate
+        append_time = -1
+        if self.config.stamps_append_time:
+            append_time = now_ms
+            stamp_append_time(records, 0, len(records), now_ms)
+            header = header._replace(max_timestamp=now_ms)
+        return self._append(records, header, append_time, now_ms)
+
+    def append_internal(self, batch: bytearray, now_ms: int) -> Appended:
+        """Leader: put in a batch that this node built itself (coordinators, transaction markers)."""
+        self.require_leader()
+        self.require_enough_replicas()
+        return self._append(memoryview(batch), check_batch(batch), -1, now_ms)
+
+    def _append(self, records: memoryview, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
+        base_offset = self.log.append(records, header, self.leader_epoch, now_ms)
+        return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time, False)
+
+    def require_enough_replicas(self) -> None:
+        if len(self.isr) < self.config.min_insync_replicas:
+            raise RequestError(
+                ErrorCode.not_enough_replicas,
+                f"{self.tp} has {len(self.isr)} in-sync replicas, needs {self.config.min_insync_replicas}",
+            )
+
+    def _check_producer(self, header: BatchHeader) -> Appended | None:
+        producers = self.log.producers
+        if header.producer_id < 0 or producers is None:
+            return None
+        span = producers.check(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            record_count=header.last_offset_delta + 1,
+            is_transactional=header.is_transactional,
+        )
+        if span is None:
+            return None
+        return Appended(span.base_offset, span.last_offset + 1, -1, True)
+
+    def when_acked(self, next_offset: int, acks: int, callback: AckCallback) -> None:
+        """Call back when records before `next_offset` are durable here (acks=1) or committed (acks=all)."""
+        if acks == ACKS_ALL:
+            if next_offset <= self.high_watermark:
+                callback(None)
+            else:
+                self._committed_waiters.append(_AckWaiter(next_offset, callback))
+        elif next_offset <= self.log.durable_end_offset:
+            callback(None)
+        else:
+            self._durable_waiters.append(_AckWaiter(next_offset, callback))
+
+    # --- durability and the watermark ----------------------------------------------------------------
+
+    def on_durable(self, end_offset: int) -> None:
+        _serve(self._durable_waiters, end_offset)
+        if self.leader_id == self.node_id:
+            self.update_watermark()
+
+    def on_rejected(self, end_offset: int, error: StorageError) -> None:
+        refusal = RequestError(ErrorCode.kafka_storage_error, str(error))
+        for waiters in (self._durable_waiters, self._committed_waiters):
+            failed = [waiter for waiter in waiters if waiter.next_offset > end_offset]
+            kept = [waiter for waiter in waiters if waiter.next_offset <= end_offset]
+            waiters.clear()
+            waiters.extend(kept)
+            for waiter in failed:
+                waiter.callback(refusal)
+
+    def on_follower_durable(self, follower: NodeId, end_offset: int) -> None:
+        """Leader: a follower has everything before `end_offset` on its disk."""
+        self.follower_ends[follower] = end_offset
+        self.update_watermark()
+
+    def update_watermark(self) -> None:
+        if self.leader_id == self.node_id:
+            self._raise_watermark(
+                leader_watermark(
+                    self.high_watermark,
+                    self.isr,
+                    self.node_id,
+                    self.log.durable_end_offset,
+                    self.follower_ends,
+                )
+            )
+
+    def on_told_watermark(self, told_by_leader: int) -> None:
+        """Follower: the leader's watermark as of its last message."""
+        self._raise_watermark(
+            follower_watermark(self.high_watermark, told_by_leader, self.log.durable_end_offset)
+        )
+
+    def _raise_watermark(self, offset: int) -> None:
+        """The only place where the watermark moves (S24)."""
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        if self.log.producers is not None:
+            self.log.producers.advance_high_watermark(offset)
+        _serve(self._committed_waiters, offset)
+        self._wake_watchers()
+
+    def _fail_waiters(self, error: RequestError) -> None:
+        for waiters in (self._durable_waiters, self._committed_waiters):
+            failed = list(waiters)
+            waiters.clear()
+            for waiter in failed:
+                waiter.callback(error)
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest open transaction starts, or the watermark: how far read_committed sees."""
+        producers = self.log.producers
+        return self.high_watermark if producers is None else producers.last_stable_offset(self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` each time readers may see more, or should look again, until `unwatch`."""
+        self._watchers[wake] = None
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        self._watchers.pop(wake, None)
+
+    def _wake_watchers(self) -> None:
+        if self._watchers:
+            for wake in list(self._watchers):
+                wake()
+
+    def read_now(self, offset: int, bytes_max: int, limit_offset: int) -> LogSlice | None:
+        return reading.read_now(self.log, offset, bytes_max, limit_offset)
+
+    async def read(self, offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
+        return await reading.read(self.log, offset, bytes_max, limit_offset)
+
+    async def offset_for_timestamp(
+        self, timestamp: int, limit_offset: int | None = None
+    ) -> TimestampedOffset | None:
+        limit = self.high_watermark if limit_offset is None else limit_offset
+        return await reading.offset_for_timestamp(self.log, timestamp, limit)
+
+    async def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        return await reading.offset_of_max_timestamp(self.log)
+
+    async def delete_records(self, offset: int) -> int:
+        """Forget records before `offset` (-1: before the watermark). Returns the new log start offset."""
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise RequestError(
+                ErrorCode.offset_out_of_range,
+                f"{self.tp} can be cut up to {self.high_watermark}, not {offset}",
+            )
+        await self.log.advance_start(target)
+        return self.log.log_start_offset
+
+
+def _serve(waiters: deque[_AckWaiter], offset: int) -> None:
+    while waiters and waiters[0].next_offset <= offset:
+        waiters.popleft().callback(None)

@@ -1,0 +1,175 @@
+"""Produce, by hand: the request is read without copying records, the response is packed at once.
+
+Versions 0 to 2 are understood only to be refused in their own format: their message formats are gone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from chronik.model import ErrorCode
+from chronik.wire.cursor import Reader, put_array_length, put_string, put_uvarint
+
+FIRST_FLEXIBLE: Final = 9
+FIRST_WITH_TOPIC_ID: Final = 13
+FIRST_SUPPORTED: Final = 3
+
+_RESULT_V2: Final = struct.Struct(">ihqq")
+_RESULT_V5: Final = struct.Struct(">ihqqq")
+_LEADER_TAG: Final = struct.Struct(">ii")
+
+
+class ProducePartition(NamedTuple):
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    records: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducePartition]
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """The answer for one partition."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    error_code: int = ErrorCode.none
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """Leader id and epoch, for clients that asked the wrong node (KIP-951)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEndpoint:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
+    reader = Reader(buffer, position)
+    flexible = version >= FIRST_FLEXIBLE
+    by_id = version >= FIRST_WITH_TOPIC_ID
+    transactional_id = reader.string(flexible) if version >= FIRST_SUPPORTED else None
+    acks = reader.i16()
+    timeout_ms = reader.i32()
+    partitions: list[ProducePartition] = []
+    for _ in range(reader.array_length(flexible, 2)):
+        topic_id = reader.uuid() if by_id else None
+        topic = None if by_id else reader.string(flexible)
+        for _ in range(reader.array_length(flexible, 5)):
+            partition = reader.i32()
+            partitions.append(ProducePartition(topic, topic_id, partition, reader.data(flexible)))
+            if flexible:
+                reader.tags()
+        if flexible:
+            reader.tags()
+    if flexible:
+        reader.tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def encode_produce_response(
+    version: int,
+    correlation_id: int,
+    results: list[ProduceResult],
+    endpoints: list[NodeEndpoint] | None = None,
+) -> bytearray:
+    """A whole response frame. Results of one topic must stand together."""
+    flexible = version >= FIRST_FLEXIBLE
+    out = bytearray(4)
+    out += correlation_id.to_bytes(4, "big", signed=True)
+    if flexible:
+        out.append(0)
+    topics = _by_topic(results)
+    put_array_length(out, len(topics), flexible)
+    for group in topics:
+        first = group[0]
+        if version >= FIRST_WITH_TOPIC_ID:
+            out += (first.topic_id or UUID(int=0)).bytes
+        else:
+            put_string(out, first.topic or "", flexible)
+        put_array_length(out, len(group), flexible)
+        for result in group:
+            _put_result(out, result, version)
+        if flexible:
+            out.append(0)
+    if version >= 1:
+        out += b"\x00\x00\x00\x00"  # throttle time
+    if flexible:
+        _put_endpoints(out, endpoints if version >= 10 else None)
+    out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    return out
+
+
+def _by_topic(results: list[ProduceResult]) -> list[list[ProduceResult]]:
+    groups: list[list[ProduceResult]] = []
+    for result in results:
+        if groups and (groups[-1][0].topic, groups[-1][0].topic_id) == (result.topic, result.topic_id):
+            groups[-1].append(result)
+        else:
+            groups.append([result])
+    return groups
+
+
+def _put_result(out: bytearray, result: ProduceResult, version: int) -> None:
+    if version >= 5:
+        out += _RESULT_V5.pack(
+            result.partition,
+            result.error_code,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+        )
+    elif version >= 2:
+        out += _RESULT_V2.pack(
+            result.partition, result.error_code, result.base_offset, result.log_append_time_ms
+        )
+    else:
+        out += struct.pack(">ihq", result.partition, result.error_code, result.base_offset)
+    if version >= 8:
+        flexible = version >= FIRST_FLEXIBLE
+        put_array_length(out, 0, flexible)  # errors of single records: batches are taken or refused whole
+        put_string(out, result.error_message, flexible)
+    if version >= 10 and result.current_leader is not None:
+        out += b"\x01\x00"
+        put_uvarint(out, _LEADER_TAG.size + 1)
+        out += _LEADER_TAG.pack(*result.current_leader) + b"\x00"
+    elif version >= FIRST_FLEXIBLE:
+        out.append(0)
+
+
+def _put_endpoints(out: bytearray, endpoints: list[NodeEndpoint] | None) -> None:
+    """The tagged section that ends the response: where the leaders named in it can be reached."""
+    if not endpoints:
+        out.append(0)
+        return
+    out += b"\x01\x00"
+    body = bytearray()
+    put_endpoints(body, endpoints)
+    put_uvarint(out, len(body))
+    out += body
+
+
+def put_endpoints(out: bytearray, endpoints: list[NodeEndpoint]) -> None:
+    put_array_length(out, len(endpoints), True)
+    for endpoint in endpoints:
+        out += struct.pack(">i", endpoint.node_id)
+        put_string(out, endpoint.host, True)
+        out += struct.pack(">i", endpoint.port)
+        put_string(out, endpoint.rack, True)
+        out.append(0)
