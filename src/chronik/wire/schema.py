@@ -27,6 +27,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "response_has_field",
     "schema_versions",
 ]
 
@@ -152,3 +153,9 @@ def _check(names: _Tree, fields: Fields, where: str) -> None:
         for item in items:
             if isinstance(item, Mapping):
                 _check(names[name], item, f"{where}.{name}")
+
+
+@cache
+def response_has_field(api_key: int, version: int, name: str) -> bool:
+    """Whether the response has this field at its top level."""
+    return any(field.name == name for field in shape_of(_entity(api_key, version, "response")))

@@ -1,0 +1,47 @@
+"""One file per Kafka API, each with its version range beside it; the list here is the only place with all."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final
+
+from chronik.server.dispatch import Handler
+from chronik.server.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    incremental_alter_configs,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+)
+
+__all__ = ["all_handlers"]
+
+_MODULES: Final[tuple[ModuleType, ...]] = (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    incremental_alter_configs,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+)
+
+
+def all_handlers() -> list[Handler]:
+    return [value for module in _MODULES for value in vars(module).values() if isinstance(value, Handler)]

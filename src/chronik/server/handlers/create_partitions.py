@@ -1,0 +1,56 @@
+"""CreatePartitions: more partitions for topics that exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from chronik.metadata.commands import AddPartitions, Batch
+from chronik.model import ErrorCode, RequestError
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.services import Services
+from chronik.server.topics import plan_partitions
+from chronik.wire.api import ApiKey
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(results=[_result(topic.name, code, message) for topic in request.topics])
+
+
+@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
+async def create_partitions(request: Any, ctx: RequestContext) -> Reply:
+    services = ctx.services
+    results: dict[str, dict[str, Any]] = {}
+    planned: list[tuple[str, AddPartitions]] = []
+    repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    for topic in request.topics:
+        try:
+            if topic.name in repeated:
+                raise RequestError(ErrorCode.invalid_request, "Duplicate topic name.")
+            planned.append((topic.name, _plan(services, topic)))
+        except RequestError as error:
+            results[topic.name] = _result(topic.name, error.code, error.message)
+        else:
+            results[topic.name] = _result(topic.name, ErrorCode.none, None)
+    if planned and not request.validate_only:
+        batch = Batch(commands=tuple(command for _, command in planned))
+        timeout_s = max(0.0, request.timeout.total_seconds())
+        outcome = await services.metadata.submit(batch, timeout_s=timeout_s)
+        for (name, _), part in zip(planned, outcome.parts, strict=True):
+            if part.refused is not None:
+                results[name] = _result(name, part.refused.code, part.refused.message)
+    return reply(results=list(results.values()))
+
+
+def _plan(services: Services, wanted: Any) -> AddPartitions:
+    topic = services.state.topics.get(wanted.name)
+    if topic is None:
+        raise RequestError(
+            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
+        )
+    assignments = None if wanted.assignments is None else [one.broker_ids for one in wanted.assignments]
+    return plan_partitions(services, topic, wanted.count, assignments)
+
+
+def _result(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {"name": name, "error_code": code, "error_message": message}

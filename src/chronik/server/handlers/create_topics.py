@@ -1,0 +1,86 @@
+"""CreateTopics: all topics of a request in one metadata entry, each accepted or refused by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from chronik.metadata.commands import Batch, CreateTopic
+from chronik.metadata.topic_config import TOPIC_CONFIGS
+from chronik.model import ErrorCode, RequestError
+from chronik.server.config_entries import topic_entries
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.services import Services
+from chronik.server.topics import plan_topic
+from chronik.wire.api import ApiKey
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(topics=[_failed(topic.name, code, message) for topic in request.topics])
+
+
+@handles(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
+async def create_topics(request: Any, ctx: RequestContext) -> Reply:
+    services = ctx.services
+    results: dict[str, dict[str, Any]] = {}
+    planned: list[CreateTopic] = []
+    repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    for topic in request.topics:
+        if topic.name in repeated:
+            results[topic.name] = _failed(topic.name, ErrorCode.invalid_request, "Duplicate topic name.")
+            continue
+        try:
+            command = _plan(services, topic)
+        except RequestError as error:
+            results[topic.name] = _failed(topic.name, error.code, error.message)
+            continue
+        planned.append(command)
+        results[topic.name] = _created(services, command)
+    if planned and not request.validate_only:
+        timeout_s = max(0.0, request.timeout.total_seconds())
+        outcome = await services.metadata.submit(Batch(commands=tuple(planned)), timeout_s=timeout_s)
+        for command, part in zip(planned, outcome.parts, strict=True):
+            if part.refused is not None:
+                results[command.name] = _failed(command.name, part.refused.code, part.refused.message)
+    return reply(topics=list(results.values()))
+
+
+def _plan(services: Services, topic: Any) -> CreateTopic:
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise RequestError(ErrorCode.invalid_replica_assignment, "A partition is assigned twice.")
+    configs = {config.name: config.value for config in topic.configs}
+    if len(configs) != len(topic.configs):
+        raise RequestError(ErrorCode.invalid_config, "A config is set twice.")
+    return plan_topic(
+        services,
+        topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=assignments,
+        configs=configs,
+    )
+
+
+def _created(services: Services, command: CreateTopic) -> dict[str, Any]:
+    return {
+        "name": command.name,
+        "topic_id": command.topic_id,
+        "error_code": ErrorCode.none,
+        "num_partitions": len(command.assignments),
+        "replication_factor": len(command.assignments[0]),
+        "configs": [
+            {key: entry[key] for key in ("name", "value", "read_only", "config_source", "is_sensitive")}
+            for entry in topic_entries(services, command.configs, TOPIC_CONFIGS)
+        ],
+    }
+
+
+def _failed(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": code,
+        "error_message": message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+    }

@@ -1,0 +1,104 @@
+"""ListOffsets: earliest, latest, by timestamp, and of the latest timestamp."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from chronik.model import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ErrorCode, RequestError, TopicPartition
+from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.epochs import check_leader_epoch
+from chronik.server.services import PartitionView
+from chronik.wire.api import ApiKey
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+_SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED: Final = 1
+_NOTHING: Final = (NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(
+        topics=[
+            {
+                "name": topic.name,
+                "partitions": [_result(one.partition_index, code, _NOTHING) for one in topic.partitions],
+            }
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(
+    ApiKey.LIST_OFFSETS, versions=(1, 11), on_error=_on_error, unavailable=ErrorCode.not_leader_or_follower
+)
+async def list_offsets(request: Any, ctx: RequestContext) -> Reply:
+    counts = Counter(
+        (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
+    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            if counts[topic.name, one.partition_index] > 1:
+                partitions.append(_result(one.partition_index, ErrorCode.invalid_request, _NOTHING))
+            else:
+                partitions.append(await _answer(request, ctx, topic.name, one))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return reply(topics=topics)
+
+
+async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+    try:
+        if (
+            ctx.api_version < _SINCE_VERSION.get(wanted.timestamp, 0)
+            or wanted.timestamp < EARLIEST_PENDING_UPLOAD
+        ):
+            raise RequestError(ErrorCode.unsupported_version)
+        partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition_index))
+        check_leader_epoch(partition.leader_epoch, getattr(wanted, "current_leader_epoch", NO_EPOCH))
+        found = await _find(partition, wanted.timestamp, _readable_end(request, partition))
+    except Exception as error:
+        code, _ = error_of(error, ErrorCode.not_leader_or_follower)
+        return _result(wanted.partition_index, code, _NOTHING)
+    return _result(wanted.partition_index, ErrorCode.none, found)
+
+
+def _readable_end(request: Any, partition: PartitionView) -> int:
+    if request.replica_id >= 0:
+        return partition.log_end_offset
+    if getattr(request, "isolation_level", 0) == _READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+async def _find(partition: PartitionView, timestamp: int, end: int) -> tuple[int, int, int]:
+    """Offset, timestamp, leader epoch; nothing at or beyond `end` is told."""
+    if timestamp == LATEST:
+        return end, NO_TIMESTAMP, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return partition.log_start_offset, NO_TIMESTAMP, NO_EPOCH
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        found = await partition.offset_of_max_timestamp()
+    else:
+        found = await partition.offset_for_timestamp(timestamp)
+    return found if found is not None and found[0] < end else _NOTHING
+
+
+def _result(partition: int, code: ErrorCode, found: tuple[int, int, int]) -> dict[str, Any]:
+    offset, timestamp, leader_epoch = found
+    return {
+        "partition_index": partition,
+        "error_code": code,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
+    }

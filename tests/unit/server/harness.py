@@ -1,0 +1,138 @@
+"""A dispatcher over a real metadata store, with an instant log and partitions that are plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from chronik.config import Settings
+from chronik.metadata import commands as c
+from chronik.metadata.store import Committed, MetadataStore
+from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
+from chronik.server.dispatch import Connection, Dispatcher, Handler
+from chronik.server.handlers import all_handlers
+from chronik.server.services import PartitionView, Services
+from chronik.wire.api import ApiKey, parse_request_header
+from chronik.wire.schema import decode_response, encode_request
+
+CONNECTION = Connection(peer_host="10.0.0.9", listener_host="127.0.0.1", listener_port=9092)
+
+
+class InstantLog:
+    def __init__(self) -> None:
+        self.index = 0
+        self.listener: MetadataStore | None = None
+        self.unavailable = False
+
+    async def append(self, data: bytes) -> int:
+        if self.unavailable or self.listener is None:
+            raise Unavailable("no controller")
+        self.index += 1
+        self.listener.on_committed([Committed(self.index, data)])
+        return self.index
+
+
+@dataclass
+class FakePartition:
+    tp: TopicPartition
+    topic_id: UUID = field(default_factory=lambda: UUID(int=1))
+    leader_epoch: int = 3
+    high_watermark: int = 100
+    last_stable_offset: int = 90
+    log_start_offset: int = 10
+    log_end_offset: int = 120
+    size_bytes: int = 4096
+    timestamps: list[tuple[int, int, int]] = field(default_factory=list)
+    """(offset, timestamp, leader epoch)"""
+
+    async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        return next((found for found in self.timestamps if found[1] >= timestamp), None)
+
+    async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        return max(self.timestamps, key=lambda found: found[1], default=None)
+
+    async def delete_records(self, offset: int) -> int:
+        self.log_start_offset = max(offset, self.log_start_offset)
+        return self.log_start_offset
+
+
+class FakeReplicas:
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, PartitionView] = {}
+
+    def add(self, topic: str, partition: int = 0, **values: Any) -> FakePartition:
+        tp = TopicPartition(topic, partition)
+        self.partitions[tp] = made = FakePartition(tp=tp, **values)
+        return made
+
+    def get(self, tp: TopicPartition) -> PartitionView | None:
+        return self.partitions.get(tp)
+
+    def leader(self, tp: TopicPartition) -> PartitionView:
+        if tp not in self.partitions:
+            raise RequestError(ErrorCode.unknown_topic_or_partition)
+        return self.partitions[tp]
+
+    def all(self) -> Iterable[PartitionView]:
+        return self.partitions.values()
+
+
+class Harness:
+    def __init__(self, brokers: int = 3, handlers: Iterable[Handler] | None = None, **settings: Any) -> None:
+        self.log = InstantLog()
+        self.store = MetadataStore(self.log, origin=1)
+        self.log.listener = self.store
+        self.replicas = FakeReplicas()
+        ids = itertools.count(1000)
+        self.services = Services(
+            settings=Settings(data_dir=Path("/data"), **settings),
+            metadata=self.store,
+            replicas=self.replicas,
+            new_uuid=lambda: UUID(int=next(ids)),
+            controller_id=lambda: 1,
+        )
+        self.dispatcher = Dispatcher(
+            all_handlers() if handlers is None else handlers, self.services, strict=True
+        )
+        self.submit(c.InitCluster(cluster_id="test-cluster"))
+        for broker_id in range(1, brokers + 1):
+            self.submit(
+                c.RegisterBroker(
+                    broker_id=broker_id,
+                    incarnation=UUID(int=broker_id),
+                    endpoints={"kafka": c.Endpoint(host=f"host-{broker_id}", port=9092)},
+                )
+            )
+
+    def submit(self, command: c.Command) -> None:
+        asyncio.run(self.store.submit(command))
+
+    def topic(self, name: str = "orders", *assignments: tuple[int, ...], **configs: str) -> UUID:
+        topic_id = self.services.new_uuid()
+        self.submit(
+            c.CreateTopic(
+                name=name,
+                topic_id=topic_id,
+                assignments=assignments or ((1, 2, 3),),
+                configs={key.replace("_", "."): value for key, value in configs.items()},
+            )
+        )
+        return topic_id
+
+    def call(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send a request through bytes and back; the decoded response body."""
+        response = self.frame(encode_request(api_key, version, 42, "test", fields))
+        assert response is not None
+        assert int.from_bytes(response[:4], "big") == len(response) - 4
+        correlation_id, body = decode_response(api_key, version, response, 4)
+        assert correlation_id == 42
+        return body
+
+    def frame(self, frame: bytes) -> bytes | None:
+        header, offset = parse_request_header(frame, 4)
+        return asyncio.run(self.dispatcher.dispatch(header, frame, offset, CONNECTION))
