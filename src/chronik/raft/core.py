@@ -200,8 +200,14 @@ class RaftCore:
 
     @property
     def is_promotable(self) -> bool:
-        """A voter, and not amid the installation of a snapshot."""
-        return self.node_id in self.log.membership.voters and self.log.durable >= self.log.base.index
+        """A voter, and not amid the installation of a snapshot.
+
+        A voter whose removal is in the log but not committed still counts: it may be the only
+        one that can complete the removal (thesis §4.2.2).
+        """
+        log = self.log
+        is_voter = self.node_id in log.membership.voters or self.node_id in log.committed_membership.voters
+        return is_voter and log.durable >= log.base.index
 
     @property
     def other_voters(self) -> tuple[NodeId, ...]:

@@ -48,7 +48,7 @@ class Leader(Role):
         """Of entries appended in this term; what came before is not this leader's to limit."""
 
     def enter(self) -> None:
-        for node in self.core.log.membership.members:
+        for node in {*self.core.log.membership.members, self.core.node_id}:
             self._track(node)
         self._append(EntryKind.NOOP, b"")  # §8: commits what former terms left behind
         self.persisted()
@@ -197,7 +197,6 @@ class Leader(Role):
     def _finish_config_change(self) -> None:
         """Let those go that are no members any more, this node perhaps among them."""
         core, members = self.core, self.core.log.membership.members
-        self._heartbeat_due = True
         self.flush()  # so that they, too, hear that they are out
         self.progress = {node: peer for node, peer in self.progress.items() if node in members}
         if core.node_id not in core.log.membership.voters:

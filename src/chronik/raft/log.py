@@ -80,6 +80,10 @@ class RaftLog:
         """Where the current membership entered the log; beyond `commit` while a change is under way."""
         return self._configs[-1][0]
 
+    @property
+    def committed_membership(self) -> Membership:
+        return self.membership_at(self.commit)
+
     def membership_at(self, index: int) -> Membership:
         return next(m for at, m in reversed(self._configs) if at <= index)
 

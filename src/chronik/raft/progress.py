@@ -80,6 +80,7 @@ class Progress:
         self.waits_for_answer = False
         """Probing, and the probe is out."""
         self.commit_sent = 0
+        """The commit index it was last told; worth an append of its own when it moves."""
         self.snapshot_index = 0
         self.snapshot_age_ticks = 0
         self.read_round = 0
@@ -130,6 +131,7 @@ class Progress:
     def become_probe(self) -> None:
         self.state = ProgressState.PROBE
         self.next = self.match + 1
+        self.commit_sent = 0
         self._reset()
 
     def become_replicate(self) -> None:
@@ -146,4 +148,3 @@ class Progress:
         self.window.clear()
         self.waits_for_answer = False
         self.snapshot_age_ticks = 0
-        self.commit_sent = 0
