@@ -1,0 +1,18 @@
+"""Consumer groups: who reads which partitions, and how far they got.
+
+Flow: a handler asks the coordinator, the coordinator finds the group and calls one function of a pure
+machine with the time as an argument; what comes back are records to append to `__consumer_offsets` and
+answers to give once those are durable.
+
+    group.py           the classic group (JoinGroup, SyncGroup, ...): a table of states
+    member.py          one member of it
+    messages.py        what goes into the classic group and what comes out of it
+    consumer_group.py  the group of KIP-848 (ConsumerGroupHeartbeat): epochs and reconciliation
+    assignors.py       `uniform` and `range`, for consumer_group
+    offsets.py         committed offsets, transactional ones pending
+    records.py         the bytes of `__consumer_offsets`, in Kafka's own formats
+
+Invariants: in one generation (one assignment epoch) no partition belongs to two members; nothing is
+answered that a crash could take back; the machines read no clock and draw no random numbers.
+Not its job: reading or writing users' records, deciding who leads a partition.
+"""

@@ -1,0 +1,532 @@
+"""The consumer group of KIP-848 as a pure state machine, driven by ConsumerGroupHeartbeat.
+
+Three epochs say how far everybody is:
+- the group epoch grows whenever members, subscriptions or topics change;
+- the assignment epoch is the group epoch for which the target assignment was computed;
+- a member's epoch is the assignment epoch it has reached.
+
+A member moves towards its target step by step, one step per heartbeat:
+
+    STABLE      has what the target of its epoch says
+    UNREVOKED   was told to give partitions up and has not yet said that it did
+    UNRELEASED  waits for partitions that others have not given up yet
+
+A partition is given to a member only when nobody else holds it, whether assigned or still to be revoked
+(`_owners`), so no partition is ever in two hands. What changed is noted in `dirty`; the coordinator
+writes those records and answers after they are durable.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from chronik.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partition, Partitions
+from chronik.model import ErrorCode, RequestError, invariant
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+STATIC_LEAVE_EPOCH: Final = -2
+NOTHING: Partitions = frozenset()
+REGEX_LENGTH_MAX: Final = 1_000
+REGEX_REPEATS_MAX: Final = 3
+
+
+class MemberState(enum.IntEnum):
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+
+
+class Part(enum.Enum):
+    """The kinds of records that a group is made of; MEMBER, TARGET and CURRENT exist per member."""
+
+    GROUP = 3
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+
+
+class Dirty(NamedTuple):
+    part: Part
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupConfig:
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    group_size_max: int = 10_000
+
+
+class TopicInfo(NamedTuple):
+    topic_id: UUID
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The cluster's topics; `version` changes whenever they do."""
+
+    version: int
+    by_name: Mapping[str, TopicInfo]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One request; None means: as before."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResult:
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Partitions | None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    rebalance_timeout_ms: int = 300_000
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NOTHING
+    revoking: Partitions = NOTHING
+    """Taken away, but not yet given up: still nobody else's."""
+    deadline_ms: int = 0
+    revoke_deadline_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group. See the module's docstring."""
+
+    group_id: str
+    config: ConsumerGroupConfig
+    epoch: int = 0
+    assignment_epoch: int = 0
+    metadata_hash: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    target: dict[str, Partitions] = field(default_factory=dict)
+    dirty: set[Dirty] = field(default_factory=set)
+    _static: dict[str, str] = field(default_factory=dict)
+    _owners: dict[Partition, str] = field(default_factory=dict)
+    _topics_version: int | None = None
+
+    # -- the heartbeat ----------------------------------------------------------------------------
+
+    def heartbeat(
+        self, beat: Heartbeat, topics: Topics, *, now_ms: int, new_member_id: str = ""
+    ) -> HeartbeatResult:
+        """Raises RequestError; otherwise write `dirty`, then answer."""
+        if beat.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(beat, now_ms)
+        self._check(beat)
+        member = self._find_or_add(beat, new_member_id)
+        before = (member.epoch, member.assigned)
+        if self._update(member, beat) or self._have_topics_changed(topics):
+            self._bump_epoch()
+        if self.epoch > self.assignment_epoch:
+            self._compute_target(topics)
+        self._reconcile(member, beat.owned)
+        member.deadline_ms = now_ms + self.config.session_timeout_ms
+        if member.state is not MemberState.UNREVOKED:
+            member.revoke_deadline_ms = None
+        elif member.revoke_deadline_ms is None:
+            member.revoke_deadline_ms = now_ms + member.rebalance_timeout_ms
+        is_full = beat.member_epoch == JOIN_EPOCH or (
+            beat.rebalance_timeout_ms != -1
+            and beat.owned is not None
+            and (beat.topic_names is not None or beat.topic_regex is not None)
+        )
+        tell = is_full or member.assigned != before[1]
+        return HeartbeatResult(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self.config.heartbeat_interval_ms,
+            assignment=member.assigned if tell else None,
+        )
+
+    def _check(self, beat: Heartbeat) -> None:
+        if beat.member_epoch < STATIC_LEAVE_EPOCH:
+            raise RequestError(ErrorCode.invalid_request, f"member epoch {beat.member_epoch} means nothing")
+        if beat.server_assignor is not None and beat.server_assignor not in ASSIGNORS:
+            known = ", ".join(ASSIGNORS)
+            raise RequestError(
+                ErrorCode.unsupported_assignor, f"{beat.server_assignor} is not one of {known}"
+            )
+        if beat.topic_regex:
+            compile_topic_regex(beat.topic_regex)
+        if beat.member_epoch == JOIN_EPOCH:
+            if beat.rebalance_timeout_ms <= 0:
+                raise RequestError(ErrorCode.invalid_request, "joining needs a rebalance timeout")
+            if beat.topic_names is None and not beat.topic_regex:
+                raise RequestError(ErrorCode.invalid_request, "joining needs topic names or a regex")
+            if beat.owned:
+                raise RequestError(ErrorCode.invalid_request, "a joining member cannot own partitions")
+
+    def _find_or_add(self, beat: Heartbeat, new_member_id: str) -> ConsumerMember:
+        if beat.instance_id is not None:
+            return self._find_or_add_static(beat, beat.instance_id, new_member_id)
+        member = self.members.get(beat.member_id)
+        if beat.member_epoch != JOIN_EPOCH:
+            if member is None:
+                raise RequestError(ErrorCode.unknown_member_id)
+            self._check_epoch(member, beat)
+            return member
+        if member is None:
+            return self._add(beat.member_id or new_member_id, None)
+        self._start_over(member)
+        return member
+
+    def _find_or_add_static(self, beat: Heartbeat, instance_id: str, new_member_id: str) -> ConsumerMember:
+        static_id = self._static.get(instance_id)
+        if beat.member_epoch != JOIN_EPOCH:
+            if static_id is None:
+                raise RequestError(ErrorCode.unknown_member_id)
+            if static_id != beat.member_id:
+                raise RequestError(ErrorCode.fenced_instance_id)
+            member = self.members[static_id]
+            self._check_epoch(member, beat)
+            return member
+        member_id = beat.member_id or new_member_id
+        if static_id is None:
+            return self._add(member_id, instance_id)
+        member = self.members[static_id]
+        if static_id == member_id:
+            self._start_over(member)
+            return member
+        if member.epoch != STATIC_LEAVE_EPOCH:
+            raise RequestError(
+                ErrorCode.unreleased_instance_id, f"instance {instance_id} is still used by {static_id}"
+            )
+        return self._take_over(member, member_id)
+
+    def _add(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if len(self.members) >= self.config.group_size_max:
+            raise RequestError(ErrorCode.group_max_size_reached)
+        member = ConsumerMember(member_id=member_id, instance_id=instance_id)
+        self.members[member_id] = member
+        if instance_id is not None:
+            self._static[instance_id] = member_id
+        self._touch(member, Part.MEMBER, Part.CURRENT)
+        self._bump_epoch()
+        return member
+
+    def _take_over(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A static member is back with a new id: it gets the place and the target of its old self."""
+        target = self.target.get(old.member_id)
+        subscription = (old.topic_names, old.topic_regex, old.server_assignor)
+        instance_id = old.instance_id
+        invariant(instance_id is not None, "a static member without an instance id")
+        self._remove(old)
+        member = ConsumerMember(member_id=member_id, instance_id=instance_id)
+        member.topic_names, member.topic_regex, member.server_assignor = subscription
+        self.members[member_id] = member
+        self._static[str(instance_id)] = member_id
+        self._touch(member, Part.MEMBER, Part.CURRENT)
+        if target is not None:
+            self.target[member_id] = target
+            self._touch(member, Part.TARGET)
+        return member
+
+    def _start_over(self, member: ConsumerMember) -> None:
+        """A fenced member rejoins: it says that it owns nothing, so nothing of it is held back."""
+        self._hold(member, NOTHING, NOTHING)
+        member.epoch = member.previous_epoch = JOIN_EPOCH
+        member.state = MemberState.STABLE
+        self._touch(member, Part.CURRENT)
+
+    def _check_epoch(self, member: ConsumerMember, beat: Heartbeat) -> None:
+        if beat.member_epoch == member.epoch:
+            return
+        # The answer that raised the epoch may have been lost: then the member still has the previous one.
+        is_retry = beat.member_epoch == member.previous_epoch and (
+            beat.owned is None or beat.owned <= member.assigned
+        )
+        if beat.member_epoch > member.epoch or not is_retry:
+            raise RequestError(
+                ErrorCode.fenced_member_epoch,
+                f"member {member.member_id} has epoch {beat.member_epoch}, expected {member.epoch}",
+            )
+
+    def _update(self, member: ConsumerMember, beat: Heartbeat) -> bool:
+        """Take over what the request says. True: the target must be computed anew."""
+        old = (member.topic_names, member.topic_regex, member.server_assignor)
+        rest = (member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
+        if beat.topic_names is not None:
+            member.topic_names = tuple(sorted(set(beat.topic_names)))
+        if beat.topic_regex is not None:
+            member.topic_regex = beat.topic_regex or None
+        if beat.server_assignor is not None:
+            member.server_assignor = beat.server_assignor
+        if beat.rack_id is not None:
+            member.rack_id = beat.rack_id
+        if beat.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        changed = old != (member.topic_names, member.topic_regex, member.server_assignor)
+        if changed or rest != (
+            member.rack_id,
+            member.rebalance_timeout_ms,
+            member.client_id,
+            member.client_host,
+        ):
+            self._touch(member, Part.MEMBER)
+        return changed
+
+    # -- targets ----------------------------------------------------------------------------------
+
+    def _have_topics_changed(self, topics: Topics) -> bool:
+        if topics.version == self._topics_version:
+            return False
+        self._topics_version = topics.version
+        seen = sorted(
+            (name, *topics.by_name[name])
+            for name in {n for m in self.members.values() for n in subscribed_names(m, topics)}
+        )
+        digest = hashlib.blake2b(repr(seen).encode(), digest_size=7).digest()
+        changed = int.from_bytes(digest, "big") != self.metadata_hash
+        if changed:
+            self.metadata_hash = int.from_bytes(digest, "big")
+            self.dirty.add(Dirty(Part.GROUP, ""))
+        return changed
+
+    def _bump_epoch(self) -> None:
+        self._topics_version = None
+        if self.epoch == self.assignment_epoch:  # else a new target is due anyway
+            self.epoch += 1
+            self.dirty.add(Dirty(Part.GROUP, ""))
+
+    def assignor(self) -> str:
+        votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    def _compute_target(self, topics: Topics) -> None:
+        self._have_topics_changed(topics)
+        subscriptions = {
+            member.member_id: frozenset(
+                topics.by_name[name].topic_id for name in subscribed_names(member, topics)
+            )
+            for member in self.members.values()
+        }
+        wanted = frozenset().union(*subscriptions.values()) if subscriptions else frozenset()
+        counts = {
+            info.topic_id: info.partition_count for info in topics.by_name.values() if info.topic_id in wanted
+        }
+        target = ASSIGNORS[self.assignor()](subscriptions, counts, self.target)
+        for member_id, partitions in target.items():
+            if self.target.get(member_id) != partitions:
+                self.dirty.add(Dirty(Part.TARGET, member_id))
+        self.target = target
+        self.assignment_epoch = self.epoch
+        self.dirty.add(Dirty(Part.TARGET_EPOCH, ""))
+
+    # -- reconciliation ---------------------------------------------------------------------------
+
+    def _reconcile(self, member: ConsumerMember, owned: Partitions | None) -> None:
+        if member.state is MemberState.UNREVOKED:
+            if owned is None or owned & member.revoking:
+                return
+        elif member.state is MemberState.STABLE and member.epoch == self.assignment_epoch:
+            return
+        before = (member.epoch, member.state, member.assigned, member.revoking)
+        self._step(member, owned)
+        if before != (member.epoch, member.state, member.assigned, member.revoking):
+            self._touch(member, Part.CURRENT)
+
+    def _step(self, member: ConsumerMember, owned: Partitions | None) -> None:
+        target = self.target.get(member.member_id, NOTHING)
+        keep = member.assigned & target
+        revoke = member.assigned - target
+        if revoke and (owned is None or owned & revoke):
+            self._hold(member, keep, revoke)
+            member.state = MemberState.UNREVOKED
+            return
+        missing = target - keep
+        free = frozenset(
+            partition
+            for partition in missing
+            if self._owners.get(partition, member.member_id) == member.member_id
+        )
+        self._hold(member, keep | free, NOTHING)
+        member.state = MemberState.STABLE if free == missing else MemberState.UNRELEASED
+        if member.epoch != self.assignment_epoch:
+            member.previous_epoch = member.epoch
+            member.epoch = self.assignment_epoch
+
+    def _hold(self, member: ConsumerMember, assigned: Partitions, revoking: Partitions) -> None:
+        """The only place where partitions change hands."""
+        for partition in (member.assigned | member.revoking) - (assigned | revoking):
+            del self._owners[partition]
+        for partition in assigned | revoking:
+            owner = self._owners.setdefault(partition, member.member_id)
+            invariant(owner == member.member_id, "a partition got into two hands")
+        member.assigned, member.revoking = assigned, revoking
+
+    # -- leaving ----------------------------------------------------------------------------------
+
+    def _leave(self, beat: Heartbeat, now_ms: int) -> HeartbeatResult:
+        member_id = beat.member_id
+        if beat.instance_id is not None:
+            static_id = self._static.get(beat.instance_id)
+            if static_id is None:
+                raise RequestError(ErrorCode.unknown_member_id)
+            if static_id != member_id:
+                raise RequestError(ErrorCode.fenced_instance_id)
+        elif beat.member_epoch == STATIC_LEAVE_EPOCH:
+            raise RequestError(
+                ErrorCode.invalid_request, "only a static member can leave for a while (epoch -2)"
+            )
+        member = self.members.get(member_id)
+        if member is None:
+            raise RequestError(ErrorCode.unknown_member_id)
+        if beat.member_epoch == STATIC_LEAVE_EPOCH:
+            # It keeps its target and comes back soon, or its session expires; it holds nothing meanwhile.
+            self._hold(member, NOTHING, NOTHING)
+            member.epoch = STATIC_LEAVE_EPOCH
+            member.state = MemberState.STABLE
+            member.revoke_deadline_ms = None
+            member.deadline_ms = now_ms + self.config.session_timeout_ms
+            self._touch(member, Part.CURRENT)
+        else:
+            self._remove(member)
+            self._bump_epoch()
+        return HeartbeatResult(
+            member_id=member_id, member_epoch=beat.member_epoch, heartbeat_interval_ms=0, assignment=None
+        )
+
+    def _remove(self, member: ConsumerMember) -> None:
+        self._hold(member, NOTHING, NOTHING)
+        del self.members[member.member_id]
+        self.target.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self._static.pop(member.instance_id, None)
+        self._touch(member, Part.MEMBER, Part.TARGET, Part.CURRENT)
+
+    def remove(self, member_ids: list[str]) -> None:
+        """Members that an operator removed."""
+        for member_id in member_ids:
+            self._remove(self.members[member_id])
+        if member_ids:
+            self._bump_epoch()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [member.deadline_ms for member in self.members.values()]
+        deadlines += [m.revoke_deadline_ms for m in self.members.values() if m.revoke_deadline_ms is not None]
+        return min(deadlines, default=None)
+
+    def advance(self, *, now_ms: int) -> list[str]:
+        """Remove members that were not heard of, or did not give partitions up in time. Which?"""
+        gone = [
+            member
+            for member in self.members.values()
+            if member.deadline_ms <= now_ms
+            or (member.revoke_deadline_ms is not None and member.revoke_deadline_ms <= now_ms)
+        ]
+        for member in gone:
+            self._remove(member)
+        if gone:
+            self._bump_epoch()
+        return [member.member_id for member in gone]
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        stable = all(
+            member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+            for member in self.members.values()
+        )
+        return "Stable" if stable else "Reconciling"
+
+    def check_commit(self, member_id: str, member_epoch: int) -> None:
+        """May this member commit or fetch offsets? Raises RequestError."""
+        if member_epoch < 0 and not self.members:
+            return
+        member = self.members.get(member_id)
+        if member is None:
+            raise RequestError(ErrorCode.unknown_member_id)
+        if member_epoch != member.epoch:
+            raise RequestError(
+                ErrorCode.stale_member_epoch, f"epoch {member_epoch}, the member is at {member.epoch}"
+            )
+
+    def is_subscribed_to(self, topic: str, topics: Topics) -> bool:
+        return any(topic in subscribed_names(member, topics) for member in self.members.values())
+
+    def _touch(self, member: ConsumerMember, *parts: Part) -> None:
+        self.dirty.update(Dirty(part, member.member_id) for part in parts)
+
+    # -- restoring --------------------------------------------------------------------------------
+
+    def after_replay(self, *, now_ms: int) -> None:
+        """All records are in: work out what follows from them and give every member a whole session."""
+        self._static = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id}
+        self._owners.clear()
+        self.dirty.clear()
+        self._topics_version = None
+        for member in self.members.values():
+            member.deadline_ms = now_ms + self.config.session_timeout_ms
+            if member.state is MemberState.UNREVOKED:
+                member.revoke_deadline_ms = now_ms + member.rebalance_timeout_ms
+            for partition in member.assigned | member.revoking:
+                owner = self._owners.setdefault(partition, member.member_id)
+                invariant(owner == member.member_id, "a partition got into two hands")
+
+
+def subscribed_names(member: ConsumerMember, topics: Topics) -> set[str]:
+    """The existing topics that the member wants, by name or by regex."""
+    names = {name for name in member.topic_names if name in topics.by_name}
+    if member.topic_regex:
+        pattern = compile_topic_regex(member.topic_regex)
+        names.update(name for name in topics.by_name if pattern.fullmatch(name))
+    return names
+
+
+def compile_topic_regex(regex: str) -> re.Pattern[str]:
+    """Kafka uses RE2, which cannot backtrack for ever. So only patterns that cannot do so are taken here."""
+    repeats = len(re.findall(r"(?<!\\)[*+{]", regex))
+    nested = re.search(r"\)\s*[*+{]", regex) or re.search(r"\(\?(?![:i-])|\\[1-9]", regex)
+    if len(regex) > REGEX_LENGTH_MAX or repeats > REGEX_REPEATS_MAX or nested:
+        raise RequestError(
+            ErrorCode.invalid_regular_expression,
+            f"at most {REGEX_REPEATS_MAX} repetitions, none of a group, no look-around: {regex[:80]}",
+        )
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        raise RequestError(ErrorCode.invalid_regular_expression, f"{regex[:80]}: {error}") from error

@@ -1,0 +1,13 @@
+"""Transactions: writes to many partitions, and commits of offsets, that count together or not at all.
+
+Flow: a handler asks the coordinator that leads the transactional id's partition of `__transaction_state`.
+The coordinator asks the pure machine for the next record, appends it, and only then lets it count. When a
+transaction ends, markers go to every partition it touched; when all are in, the outcome is recorded.
+
+    transaction.py  one transactional id as a pure state machine
+    records.py      the bytes of `__transaction_state`, in Kafka's own format
+
+Invariants: one record at a time is on its way per id, whoever comes meanwhile is told to retry; an epoch
+once fenced is never accepted again; an outcome once recorded as prepared is never changed.
+Not its job: what a partition remembers of its producers (`storage.producer_state`), groups.
+"""
