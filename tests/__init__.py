@@ -1,1 +1,1 @@
-"""Tests; the modules beside this file (java, node) are helpers that several kinds of test share."""
+"""Tests. The modules beside this file (java, process, node, apache) are helpers for several kinds of test."""

@@ -7,5 +7,11 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--broker",
+        choices=("chronik", "kafka"),
+        default="chronik",
+        help="what the compatibility tests run against; Apache Kafka shows whether a test itself is right",
+    )
+    parser.addoption(
         "--crash-rounds", type=int, default=5, help="rounds of kill -9 under load in the crash tests"
     )

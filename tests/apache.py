@@ -1,0 +1,55 @@
+"""Apache Kafka 4.1 as a single KRaft node: the broker that every compatibility test must also pass on."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+
+from tests import java
+from tests.process import HOST, ServerProcess, free_ports
+
+HEAP = ("-Xms1g", "-Xmx1g")
+"""What Apache Kafka's own start script gives it."""
+
+
+class ApacheKafka(ServerProcess):
+    name = "Apache Kafka"
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        kafka, controller = free_ports(2)
+        super().__init__(folder, kafka_port=kafka)
+        self.data_dir = folder / "data"
+        self.properties = folder / "server.properties"
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "listeners": f"PLAINTEXT://{HOST}:{kafka},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{kafka}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.data_dir,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 5,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 5,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **settings,
+        }
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
+    def command(self) -> list[str]:
+        return java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
+
+    def start(self, *, timeout_s: float = 60) -> float:
+        if not (self.data_dir / "meta.properties").exists():
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            java.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
+        return super().start(timeout_s=timeout_s)
+
+    def segment_files(self, topic: str) -> list[Path]:
+        return sorted(self.data_dir.rglob(f"{topic}-*/*.log"))

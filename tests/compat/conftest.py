@@ -1,0 +1,27 @@
+"""One broker for all compatibility tests; each test has topics of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.apache import ApacheKafka
+from tests.node import ChronikNode
+from tests.process import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    kind = ApacheKafka if request.config.getoption("--broker") == "kafka" else ChronikNode
+    with kind(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"

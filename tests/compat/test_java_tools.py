@@ -1,0 +1,164 @@
+"""Apache Kafka 4.1's console tools, performance tools and admin commands, unchanged."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests import java
+from tests.process import ServerProcess
+
+TOOLS = "org.apache.kafka.tools"
+
+
+def topics(broker: ServerProcess, *arguments: str, check: bool = True) -> java.Output:
+    return java.run(f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.bootstrap, *arguments, check=check)
+
+
+def end_offsets(broker: ServerProcess, topic: str, time: str = "latest") -> dict[int, int]:
+    output = java.run(
+        f"{TOOLS}.GetOffsetShell",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", time),
+    )
+    rows = (line.split(":") for line in output.lines() if line.startswith(f"{topic}:"))
+    return {int(partition): int(offset) for _, partition, offset in rows}
+
+
+def test_topic_command(broker: ServerProcess, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=3600000")
+    assert topic in topics(broker, "--list").lines()
+    described = topics(broker, "--describe", "--topic", topic).out
+    assert "PartitionCount: 3" in described
+    assert "ReplicationFactor: 1" in described
+    assert "retention.ms=3600000" in described
+    assert len(re.findall(r"Leader: 1\s+Replicas: 1\s+Isr: 1", described)) == 3
+    topics(broker, "--alter", "--topic", topic, "--partitions", "5")
+    assert "PartitionCount: 5" in topics(broker, "--describe", "--topic", topic).out
+    topics(broker, "--delete", "--topic", topic)
+    assert topic not in topics(broker, "--list").lines()
+
+
+def test_topic_command_is_told_what_is_wrong(broker: ServerProcess, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic)
+    again = topics(broker, "--create", "--topic", topic, check=False)
+    assert "already exists" in again.out + again.err
+    bad = topics(broker, "--create", "--topic", topic + "/x", check=False)
+    assert "Topic name is invalid" in bad.out + bad.err
+    many = topics(broker, "--create", "--topic", topic + "y", "--replication-factor", "3", check=False)
+    assert re.search(r"(?i)replication factor", many.out + many.err)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_console_producer_and_consumer(broker: ServerProcess, topic: str, compression: str) -> None:
+    sent = [f"key{number}:value {number}" for number in range(100)]
+    java.run(
+        f"{TOOLS}.ConsoleProducer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--compression-codec", compression),
+        *("--property", "parse.key=true", "--property", "key.separator=:"),
+        stdin="\n".join(sent) + "\n",
+    )
+    got = java.run(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *(
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+            "--offset",
+            "earliest",
+        ),
+        *("--max-messages", "100", "--timeout-ms", "20000"),
+        *("--property", "print.key=true", "--property", "key.separator=:"),
+    )
+    assert got.lines() == sent
+
+
+def test_performance_tools(broker: ServerProcess, topic: str) -> None:
+    count = 20_000
+    produced = java.run(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(count), "--record-size", "256", "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={broker.bootstrap}", "acks=all"),
+    )
+    assert f"{count} records sent" in produced.lines()[-1]
+    assert end_offsets(broker, topic) == {0: count}
+    consumed = java.run(
+        f"{TOOLS}.ConsumerPerformance",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(count)),
+        *("--timeout", "20000", "--hide-header"),
+    )
+    assert int(consumed.lines()[-1].split(",")[4]) == count
+
+
+def test_offsets_by_position_and_by_time(broker: ServerProcess, topic: str) -> None:
+    java.run(
+        f"{TOOLS}.ConsoleProducer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic),
+        stdin="".join(f"{number}\n" for number in range(7)),
+    )
+    assert end_offsets(broker, topic) == {0: 7}
+    assert end_offsets(broker, topic, "earliest") == {0: 0}
+    assert end_offsets(broker, topic, "0") == {0: 0}
+    assert 0 <= end_offsets(broker, topic, "max-timestamp")[0] <= 6
+
+
+def test_records_are_deleted_up_to_an_offset(broker: ServerProcess, topic: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    java.run(
+        f"{TOOLS}.ConsoleProducer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic),
+        stdin="".join(f"{number}\n" for number in range(10)),
+    )
+    file = tmp_path / "delete.json"
+    file.write_text(
+        '{"partitions": [{"topic": "%s", "partition": 0, "offset": 4}], "version": 1}' % topic  # noqa: UP031
+    )
+    java.run(
+        f"{TOOLS}.DeleteRecordsCommand",
+        *("--bootstrap-server", broker.bootstrap, "--offset-json-file", str(file)),
+    )
+    assert end_offsets(broker, topic, "earliest") == {0: 4}
+    assert end_offsets(broker, topic) == {0: 10}
+    got = java.run(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *(
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+            "--offset",
+            "earliest",
+        ),
+        *("--max-messages", "6", "--timeout-ms", "20000"),
+    )
+    assert got.lines() == ["4", "5", "6", "7", "8", "9"]
+
+
+def test_broker_api_versions(broker: ServerProcess) -> None:
+    output = java.run(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap).out
+    assert re.search(r"Produce\(0\): .*usable: 1[0-9]", output)
+    assert re.search(r"Fetch\(1\): .*usable: 1[0-9]", output)
+
+
+def test_log_dirs(broker: ServerProcess, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic, "--partitions", "2")
+    output = java.run(
+        f"{TOOLS}.LogDirsCommand",
+        *("--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", topic),
+    ).out
+    assert f"{topic}-0" in output
+    assert f"{topic}-1" in output
+
+
+def test_configuration_of_a_topic_is_described(broker: ServerProcess, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic, "--config", "max.message.bytes=2000000")
+    output = java.run(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", "topics"),
+        *("--entity-name", topic),
+    ).out
+    assert "max.message.bytes=2000000" in output

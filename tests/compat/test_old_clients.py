@@ -1,0 +1,50 @@
+"""Java clients of earlier years, with the protocol versions of their time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import java
+from tests.process import ServerProcess
+
+LINES = [f"line {number}" for number in range(50)]
+
+
+def produce_and_consume(broker: ServerProcess, topic: str, jar_set: str, servers: str) -> list[str]:
+    java.run(
+        "kafka.tools.ConsoleProducer",
+        *(servers, broker.bootstrap, "--topic", topic, "--request-required-acks", "-1"),
+        stdin="\n".join(LINES) + "\n",
+        jar_set=jar_set,
+    )
+    got = java.run(
+        "kafka.tools.ConsoleConsumer",
+        *(
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+            "--offset",
+            "earliest",
+        ),
+        *("--max-messages", str(len(LINES)), "--timeout-ms", "20000"),
+        jar_set=jar_set,
+    )
+    return got.lines()
+
+
+def test_client_2_8(broker: ServerProcess, topic: str) -> None:
+    command = ("kafka.admin.TopicCommand", "--bootstrap-server", broker.bootstrap)
+    java.run(*command, "--create", "--topic", topic, "--partitions", "1", jar_set="kafka-2.8")
+    assert topic in java.run(*command, "--list", jar_set="kafka-2.8").lines()
+    assert produce_and_consume(broker, topic, "kafka-2.8", "--bootstrap-server") == LINES
+    java.run(*command, "--delete", "--topic", topic, jar_set="kafka-2.8")
+    assert topic not in java.run(*command, "--list", jar_set="kafka-2.8").lines()
+
+
+def test_client_0_11(broker: ServerProcess, topic: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--broker") == "kafka":
+        pytest.skip("Apache Kafka 4 no longer serves clients this old")
+    assert produce_and_consume(broker, topic, "kafka-0.11", "--broker-list") == LINES

@@ -1,0 +1,80 @@
+"""Apache Kafka's own programs, run from the jars that `make jars` fetched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+JARS = Path(os.environ.get("JARS_DIR", ROOT / ".jars"))
+
+CURRENT = "kafka"
+"""Apache Kafka 4.1; the other sets are `kafka-2.8` and `kafka-0.11`."""
+
+# A tool lives for a second: a small heap and the quick compiler start it sooner.
+TOOL_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class JavaFailed(AssertionError):
+    """A Java program ended with an error; the message holds what it printed."""
+
+
+@dataclass(frozen=True)
+class Output:
+    out: str
+    err: str
+
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def java() -> str:
+    found = shutil.which("java")
+    if found is None:
+        raise JavaFailed("java is not on the PATH; `make setup` installs it")
+    return found
+
+
+def classpath(jar_set: str = CURRENT) -> str:
+    folder = JARS / jar_set
+    if not any(folder.glob("*.jar")):
+        raise JavaFailed(f"there are no jars in {folder}; `make jars` fetches them")
+    return f"{folder}/*"
+
+
+def command(
+    main: str, *arguments: str, jar_set: str = CURRENT, options: tuple[str, ...] = TOOL_OPTIONS
+) -> list[str]:
+    return [java(), *options, "-cp", classpath(jar_set), main, *arguments]
+
+
+def run(
+    main: str,
+    *arguments: str,
+    stdin: str | bytes | None = None,
+    jar_set: str = CURRENT,
+    options: tuple[str, ...] = TOOL_OPTIONS,
+    timeout_s: float = 60,
+    check: bool = True,
+) -> Output:
+    """Run a main class to its end; its failure or its silence past the deadline fails the test."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    try:
+        done = subprocess.run(
+            command(main, *arguments, jar_set=jar_set, options=options),
+            input=data,
+            stdin=subprocess.DEVNULL if data is None else None,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as expired:
+        said = (expired.stdout or b"") + (expired.stderr or b"")
+        raise JavaFailed(f"{main} did not end within {timeout_s} s: {said.decode()[-2000:]}") from None
+    output = Output(done.stdout.decode(), done.stderr.decode())
+    if check and done.returncode != 0:
+        raise JavaFailed(f"{main} ended with {done.returncode}: {output.out[-2000:]}\n{output.err[-2000:]}")
+    return output

@@ -1,0 +1,151 @@
+"""A server in a process of its own: start, wait until it answers, stop, kill, start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+HOST = "127.0.0.1"
+POLL_S = 0.02
+
+
+class ServerFailed(AssertionError):
+    """The server did not start or stop as it should; the message holds the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now, all different: the sockets are held until the last one is found."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def brokers_seen(port: int, timeout_s: float = 2) -> int:
+    """How many brokers a Metadata request (version 1) to this port names; 0 when nobody answers."""
+    body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            answer = connection.makefile("rb").read(12)
+    except OSError:
+        return 0
+    return int(struct.unpack(">i", answer[8:12])[0]) if len(answer) == 12 else 0
+
+
+class ServerProcess:
+    """What tests and benchmarks need of a broker, whoever made it.
+
+    A subclass says how the process is started; the data stays in `folder` between starts.
+    """
+
+    name = "server"
+
+    def __init__(self, folder: Path, *, kafka_port: int, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.kafka_port = kafka_port
+        self.env = env or {}
+        self.log = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.kafka_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.env}
+
+    def start(self, *, timeout_s: float = 30) -> float:
+        """Start and wait until it names itself to clients; returns the seconds that took."""
+        assert not self.running
+        self.folder.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                cwd=self.folder,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        while not brokers_seen(self.kafka_port):
+            if self._process.poll() is not None:
+                raise ServerFailed(f"{self.name} ended with {self._process.returncode}: {self.log_tail()}")
+            if time.monotonic() - began > timeout_s:
+                self.kill()
+                raise ServerFailed(f"{self.name} did not answer within {timeout_s} s: {self.log_tail()}")
+            time.sleep(POLL_S)
+        return time.monotonic() - began
+
+    def stop(self, *, timeout_s: float = 15) -> float:
+        """SIGTERM, and wait for an orderly end; returns the seconds that took."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return 0.0
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(f"{self.name} ignored SIGTERM for {timeout_s} s: {self.log_tail()}") from None
+        if code not in (0, 143):  # 143: a Java process that ended in order on SIGTERM
+            raise ServerFailed(f"{self.name} ended with {code}: {self.log_tail()}")
+        return time.monotonic() - began
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def rss_bytes(self) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise ServerFailed(f"{self.name} has no resident memory")
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def segment_files(self, topic: str) -> list[Path]:
+        """The `.log` files of a topic's partitions, in order."""
+        raise NotImplementedError
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
