@@ -16,7 +16,7 @@ import typer
 
 from chronik.cli import build
 from chronik.cli.settings import plain
-from chronik.config import ENV_PREFIX, table
+from chronik.config import BOOTSTRAP_VARIABLE, ENV_PREFIX, table
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION_HEAD = """\
@@ -86,7 +86,7 @@ def command_page() -> str:
     for path, command in commands(typer.main.get_command(build())):
         summary = (command.help or "").strip().splitlines()
         arguments = [p for p in command.params if p.param_type_name == "argument"]
-        usage = " ".join([path, *(p.make_metavar(typer.Context(command)) for p in arguments)])
+        usage = " ".join([path, *(p.metavar or p.name.upper() for p in arguments)])
         lines += ["", f"## {path}", "", summary[0] if summary else "", "", f"`{usage}`"]
         options = [p for p in command.params if p.param_type_name == "option"]
         if settings - {None} <= {name for option in options for name in option.opts}:
@@ -119,7 +119,7 @@ def known_flags() -> set[str]:
 
 def mistakes() -> Iterator[str]:
     flags = known_flags()
-    variables = {setting.env for setting in table().values()}
+    variables = {BOOTSTRAP_VARIABLE, *(setting.env for setting in table().values())}
     for page in pages():
         for number, line in enumerate(page.read_text().splitlines(), 1):
             where = f"{page.relative_to(ROOT)}, line {number}"

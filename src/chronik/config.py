@@ -34,9 +34,22 @@ from chronik.config_file import (
 )
 from chronik.model import Limits
 
-__all__ = ["Address", "ConfigError", "Peer", "Resolved", "Setting", "Settings", "environment", "table"]
+__all__ = [
+    "Address",
+    "ConfigError",
+    "Peer",
+    "Resolved",
+    "Setting",
+    "Settings",
+    "bootstrap",
+    "environment",
+    "table",
+]
 
 ENV_PREFIX: Final = "CHRONIK_"
+BOOTSTRAP_VARIABLE: Final = "CHRONIK_BOOTSTRAP"
+"""Where the client commands look for a cluster. Not about a node, so not in the table."""
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::", "*"})
 _PORT_MAX: Final = 65_535
@@ -207,6 +220,11 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def bootstrap(flag: str | None, env: Mapping[str, str]) -> str:
+    """The addresses that a client command asks first: flag, environment, this machine."""
+    return flag or env.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
+
+
 @cache
 def table() -> Mapping[str, Setting]:
     """Every setting by name, in the order in which people should read them."""
@@ -310,7 +328,7 @@ def _check_ports(settings: Settings) -> None:
 
 def _strange_variables(env: Mapping[str, str]) -> Iterable[str]:
     """A warning only: container platforms put variables of this form into the environment by themselves."""
-    known = [setting.env for setting in table().values()]
+    known = [BOOTSTRAP_VARIABLE, *(setting.env for setting in table().values())]
     for variable in sorted(env):
         if variable.startswith(ENV_PREFIX) and variable not in known:
             yield f"environment: {variable} is not a setting and does nothing{nearest(variable, known)}"

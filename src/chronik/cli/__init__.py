@@ -16,13 +16,16 @@ from typing import Final
 
 import typer
 
-from chronik.cli import config, start, version
+from chronik.cli import config, consume, produce, start, topic, version
 from chronik.model import ChronikError
 
 EXIT_ERROR: Final = 2
 
 GROUPS: Final[tuple[Callable[[typer.Typer], None], ...]] = (
     start.register,
+    topic.register,
+    produce.register,
+    consume.register,
     config.register,
     version.register,
 )

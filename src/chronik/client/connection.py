@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from chronik.client.apis import API_VERSIONS, Api
 from chronik.client.options import Address, ClientOptions
@@ -87,8 +87,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {_reason(exc)}" if exc else ""

@@ -32,6 +32,7 @@ _VERSIONS = {
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
 }
 
 
@@ -274,3 +275,15 @@ class Broker:
             code = ErrorCode.none if gone else ErrorCode.unknown_topic_or_partition
             results.append({"name": topic.name, "error_code": code})
         return {"responses": results}
+
+    def on_describe_configs(self, request: Any) -> dict[str, Any]:
+        configs = [
+            {"name": "retention.ms", "value": "1000", "config_source": 1},
+            {"name": "segment.bytes", "value": "5", "config_source": 5},
+        ]
+        return {
+            "results": [
+                {"resource_type": r.resource_type, "resource_name": r.resource_name, "configs": configs}
+                for r in request.resources
+            ]
+        }
