@@ -16,7 +16,7 @@ from typing import Final
 
 import typer
 
-from chronik.cli import config, consume, produce, start, topic, version
+from chronik.cli import config, consume, group, produce, start, topic, transaction, version
 from chronik.model import ChronikError
 
 EXIT_ERROR: Final = 2
@@ -26,6 +26,8 @@ GROUPS: Final[tuple[Callable[[typer.Typer], None], ...]] = (
     topic.register,
     produce.register,
     consume.register,
+    group.register,
+    transaction.register,
     config.register,
     version.register,
 )

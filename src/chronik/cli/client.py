@@ -88,7 +88,7 @@ def explain(error: Exception) -> str:
         return f"{error}; whether the request took effect is not known"
     if isinstance(error, RequestError):
         hint = _HINTS.get(error.code)
-        return f"{error}: {hint}" if hint else str(error)
+        return f"{str(error).rstrip('.')}: {hint}" if hint else str(error)
     return str(error)
 
 
@@ -130,6 +130,17 @@ def parse_pairs(pairs: Iterable[str], what: str) -> dict[str, str]:
             raise CommandFailed(f"{pair!r} is no {what}: write name=value")
         parsed[name] = value
     return parsed
+
+
+def end(failures: list[str], *, done: int) -> None:
+    """All failed: an error. Some failed: say which and leave with another code."""
+    if not failures:
+        return
+    for failure in failures[:-1] if not done else failures:
+        print(f"chronik: {failure}", file=sys.stderr)
+    if done:
+        raise typer.Exit(NOT_ALL)
+    raise CommandFailed(failures[-1])
 
 
 def print_json(value: object) -> None:

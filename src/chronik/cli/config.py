@@ -1,4 +1,4 @@
-"""`chronik config show`."""
+"""`chronik config`: `show` a node's own settings; `get` and `set`, in `config_live`, ask a cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Annotated
 
 import typer
 
+from chronik.cli import config_live
 from chronik.cli.settings import CONFIG_OPTION, load, plain, with_settings
 from chronik.config import Address, Peer, Resolved
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Look at settings; see and change configs of topics and nodes.", no_args_is_help=True
+    )
     group.command()(with_settings(show))
+    group.command("get")(config_live.get)
+    group.command("set")(config_live.set_)
     app.add_typer(group, name="config")
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronik.cli.client import (
-    NOT_ALL,
     AsJson,
     Bootstrap,
-    CommandFailed,
     counted,
+    end,
     explain,
     parse_pairs,
     print_json,
@@ -102,7 +101,7 @@ def create(
     else:
         for row in rows:
             print(_created_line(row))
-    _end(failures, done=len(rows))
+    end(failures, done=len(rows))
 
 
 def _created_line(row: dict[str, Any]) -> str:
@@ -256,15 +255,4 @@ def delete(
     else:
         for row in rows:
             print(f"{row['topic']} deleted" if row["deleted"] else f"{row['topic']} was not there")
-    _end(failures, done=len(rows))
-
-
-def _end(failures: list[str], *, done: int) -> None:
-    """All failed: an error. Some failed: say which and leave with another code."""
-    if not failures:
-        return
-    for failure in failures[:-1] if not done else failures:
-        print(f"chronik: {failure}", file=sys.stderr)
-    if done:
-        raise typer.Exit(NOT_ALL)
-    raise CommandFailed(failures[-1])
+    end(failures, done=len(rows))

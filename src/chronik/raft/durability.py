@@ -40,7 +40,8 @@ class Durability:
 
     def truncate(self, from_index: int) -> None:
         if from_index <= self.handed:
-            self.truncate_from = from_index  # below any earlier one, which cut `handed` as well
+            pending = self.truncate_from
+            self.truncate_from = from_index if pending is None else min(pending, from_index)
         self._cut(from_index - 1)
 
     def restart_at(self, snapshot_index: int) -> None:

@@ -36,7 +36,7 @@ def compress(codec: int, data: bytes | bytearray) -> bytes:
         case Compression.SNAPPY:
             return _compress_xerial(bytes(data))
         case Compression.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            return _compress_lz4(data)
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data))
     raise RequestError(ErrorCode.unsupported_compression_type, f"no codec has the number {codec}")
@@ -60,6 +60,13 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes:
             ErrorCode.corrupt_message, f"compressed records cannot be read: {error}"
         ) from error
     raise RequestError(ErrorCode.unsupported_compression_type, f"no codec has the number {codec}")
+
+
+def _compress_lz4(data: bytes | bytearray) -> bytes:
+    """An LZ4 frame of independent blocks: the Java clients refuse any other."""
+    compressor = cramjam.lz4.Compressor(block_linked=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
 
 
 def _compress_xerial(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import check_batch, headers, read_header, stamp, stamp_append_time
-from chronik.records.compression import Compression
+from chronik.records.compression import Compression, compress, decompress
 from chronik.records.reader import Record, read_all_records, read_records
 from chronik.records.writer import build_batch, build_marker
 
@@ -114,3 +114,10 @@ def test_several_batches_in_a_row() -> None:
     assert [h.base_offset for _, h in headers(whole[:-1])] == [0, 2]
     assert [r.offset for r in read_all_records(whole)] == [0, 1, 2, 3, 4]
     assert read_header(marker).is_control
+
+
+def test_lz4_blocks_are_independent_as_the_java_clients_demand() -> None:
+    frame = compress(Compression.LZ4, b"chronik " * 100_000)
+    block_independence = 0x20
+    assert frame[4] & block_independence
+    assert decompress(Compression.LZ4, frame) == b"chronik " * 100_000

@@ -1,0 +1,219 @@
+"""The command line against a real broker, as a person and as a script would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.process import ServerProcess
+
+SOURCE = Path(__file__).parents[2] / "src"
+COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'chronik'; from chronik.cli import main; main()"]
+
+
+class Cli:
+    def __init__(self, bootstrap: str) -> None:
+        self.env = {**os.environ, "PYTHONPATH": str(SOURCE), "CHRONIK_BOOTSTRAP": bootstrap, "COLUMNS": "120"}
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*COMMAND, *args],
+            env=self.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, *args: str, stdin: str = "") -> tuple[int, str, str]:
+        process = self.start(*args)
+        out, err = process.communicate(stdin.encode(), timeout=60)
+        return process.returncode, out.decode(), err.decode()
+
+    def __call__(self, *args: str, stdin: str = "") -> str:
+        """What a command that must succeed prints."""
+        code, out, err = self.run(*args, stdin=stdin)
+        assert (code, err) == (0, ""), f"{args}: {code} {err}"
+        return out
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self(*args, "--json"))
+
+
+@pytest.fixture
+def cli(broker: ServerProcess) -> Cli:
+    return Cli(broker.bootstrap)
+
+
+@pytest.fixture
+def open_transaction(broker: ServerProcess, topic: str) -> Iterator[str]:
+    """A transaction with one record in `topic`, left open; its id is the topic's name."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"not yet")
+    producer.flush(30)
+    yield topic
+    producer.purge()
+
+
+def read_some(broker: ServerProcess, topic: str, group: str, count: int) -> None:
+    """Read and commit `count` records as a member of a group, then leave it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    last = None
+    for _ in range(count):
+        last = consumer.poll(30)
+        assert last is not None
+        assert last.error() is None
+    consumer.commit(last, asynchronous=False)
+    consumer.close()
+
+
+def test_a_topic_from_creation_to_deletion(cli: Cli, topic: str) -> None:
+    assert cli("topic", "create", topic, "--partitions", "3").startswith(f"{topic} created with 3 partitions")
+    assert topic in [row["topic"] for row in cli.json("topic", "list")]
+    (described,) = cli.json("topic", "describe", topic)
+    assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
+    assert cli("produce", topic, "--key-separator", ":", stdin="a:1\nb:2\nc:3\n") == f"3 records to {topic}\n"
+    (described,) = cli.json("topic", "describe", topic)
+    assert sum(p["end_offset"] for p in described["partitions"]) == 3
+    lines = cli("consume", topic, "--from-beginning", "--to-end", "--format", "{key}={value}").splitlines()
+    assert sorted(lines) == ["a=1", "b=2", "c=3"]
+    assert cli("topic", "delete", topic) == f"{topic} deleted\n"
+    assert topic not in [row["topic"] for row in cli.json("topic", "list")]
+    code, _, err = cli.run("topic", "describe", topic)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"create it with `chronik topic create {topic}`" in err
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_is_produced_is_consumed_whatever_the_codec(cli: Cli, topic: str, codec: str) -> None:
+    text = "".join(f"{number} äöü\n" for number in range(5_000))
+    assert cli("produce", topic, "--compression", codec, stdin=text) == f"5,000 records to {topic}\n"
+    assert cli("consume", topic, "--from-beginning", "--to-end") == text
+
+
+def test_a_bulk_load_is_counted_in_full(cli: Cli, topic: str) -> None:
+    sent = cli.json("produce", topic, "--count", "100000", "--size", "64", "--acks", "1")
+    assert (sent["records"], sent["bytes"]) == (100_000, 6_400_000)
+    counted = cli("consume", topic, "--from-beginning", "--to-end", "--count")
+    assert counted.startswith(f"100,000 records in {topic}")
+
+
+def test_consume_follows_until_interrupted(cli: Cli, topic: str) -> None:
+    cli("topic", "create", topic)
+    consumer = cli.start("consume", topic, "--from-beginning")
+    assert consumer.stdout is not None
+    cli("produce", topic, stdin="now\n")
+    assert consumer.stdout.readline() == b"now\n"
+    consumer.send_signal(signal.SIGINT)
+    out, err = consumer.communicate(timeout=30)
+    assert (consumer.returncode, out, err) == (130, b"", b"")
+
+
+def test_a_reader_that_goes_away_is_no_error(cli: Cli, topic: str) -> None:
+    cli("produce", topic, "--count", "50000")
+    consumer = cli.start("consume", topic, "--from-beginning", "--to-end")
+    assert consumer.stdout is not None
+    assert consumer.stderr is not None
+    consumer.stdout.readline()
+    consumer.stdout.close()
+    assert consumer.wait(30) == 0
+    assert consumer.stderr.read() == b""
+
+
+def test_a_group_is_listed_described_moved_and_deleted(broker: ServerProcess, cli: Cli, topic: str) -> None:
+    group = f"{topic}-group"
+    cli("produce", topic, stdin="".join(f"{n}\n" for n in range(10)))
+    read_some(broker, topic, group, 4)
+    assert group in [row["group"] for row in cli.json("group", "list")]
+    (described,) = cli.json("group", "describe", group)
+    (row,) = described["partitions"]
+    assert (row["committed"], row["end"], row["lag"]) == (4, 10, 6)
+
+    planned = cli.json("group", "reset-offsets", group, "--to-earliest", "--dry-run")
+    assert planned["offsets"] == [{"topic": topic, "partition": 0, "before": 4, "after": 0}]
+    for flags, after in (
+        (["--shift-by", "-3"], 1),
+        (["--to-latest"], 10),
+        (["--to-offset", "7"], 7),
+        (["--to-offset", "999"], 10),
+        (["--to-time", "2020-01-01T00:00:00Z"], 0),
+        (["--to-time", "2099-01-01T00:00:00Z"], 10),
+    ):
+        assert cli.json("group", "reset-offsets", group, *flags)["offsets"][0]["after"] == after
+    (described,) = cli.json("group", "describe", group)
+    assert described["partitions"][0]["committed"] == 10
+
+    assert cli("group", "delete", group) == f"{group} deleted\n"
+    assert group not in [row["group"] for row in cli.json("group", "list")]
+    code, _, err = cli.run("group", "describe", group)
+    assert code == 2
+    assert "`chronik group list` shows those there are" in err
+
+
+def test_a_group_with_members_is_left_alone(broker: ServerProcess, cli: Cli, topic: str) -> None:
+    group = f"{topic}-group"
+    cli("produce", topic, stdin="x\n")
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    assert consumer.poll(30) is not None
+    (described,) = cli.json("group", "describe", group)
+    assert [m["partitions"] for m in described["members"]] == [[f"{topic}-0"]]
+    for args in (["reset-offsets", group, "--topic", topic, "--to-earliest"], ["delete", group]):
+        code, _, err = cli.run("group", *args)
+        assert code == 2
+        assert "stop" in err
+    consumer.close()
+
+
+def test_configs_are_set_seen_and_taken_back(cli: Cli, topic: str) -> None:
+    cli("topic", "create", topic)
+    assert cli("config", "set", "--topic", topic, "retention.ms=12345") == "retention.ms=12345\n"
+    (entry,) = cli.json("config", "get", "--topic", topic, "retention.ms")
+    assert (entry["value"], entry["source"]) == ("12345", "topic")
+    assert cli.json("topic", "describe", topic)[0]["configs"] == {"retention.ms": "12345"}
+    cli("config", "set", "--topic", topic, "--unset", "retention.ms")
+    (entry,) = cli.json("config", "get", "--topic", topic, "retention.ms")
+    assert entry["source"] != "topic"
+    code, _, err = cli.run("config", "set", "--topic", topic, "no.such.config=1")
+    assert code == 2
+    assert "no.such.config" in err
+
+
+def test_an_open_transaction_is_listed_and_aborted(cli: Cli, open_transaction: str) -> None:
+    topic = open_transaction
+    (found,) = [t for t in cli.json("transaction", "list") if t["transactional_id"] == topic]
+    assert (found["state"], found["partitions"]) == ("Ongoing", [f"{topic}-0"])
+    assert cli("consume", topic, "--from-beginning", "--to-end", "--isolation", "read_committed") == ""
+    assert cli("transaction", "abort", topic).startswith(f"{topic} aborted")
+    cli("produce", topic, stdin="after\n")
+    assert cli("consume", topic, "--from-beginning", "--to-end", "--isolation", "read_committed") == "after\n"
+    code, _, err = cli.run("transaction", "abort", topic)
+    assert code == 2
+    assert "is not open" in err
+
+
+def test_a_hanging_transaction_is_aborted_by_its_partition(cli: Cli, open_transaction: str) -> None:
+    topic = open_transaction
+    assert "aborted" in cli("transaction", "abort", "--topic", topic, "--partition", "0")
+    cli("produce", topic, stdin="after\n")
+    assert cli("consume", topic, "--from-beginning", "--to-end", "--isolation", "read_committed") == "after\n"
