@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from chronik.metadata.events import Event, Resync
@@ -65,6 +65,7 @@ class Subscription:
 class EventBus:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
+        self._listeners: list[Callable[[Event], None]] = []
 
     def subscribe(self, *kinds: type[Event], capacity: int = 4096) -> Subscription:
         """Receive events of these kinds (all, if none is named) from now on; Resync always comes."""
@@ -72,12 +73,18 @@ class EventBus:
         self._subscriptions.append(subscription)
         return subscription
 
+    def listen(self, callback: Callable[[Event], None]) -> None:
+        """Have `callback` called in the very turn in which an event is published. It must not block."""
+        self._listeners.append(callback)
+
     def remove(self, subscription: Subscription) -> None:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
     def publish(self, events: Iterable[Event]) -> None:
         for event in events:
+            for callback in self._listeners:
+                callback(event)
             for subscription in self._subscriptions:
                 if not subscription.kinds or isinstance(event, (*subscription.kinds, Resync)):
                     subscription.push(event)

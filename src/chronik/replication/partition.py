@@ -10,7 +10,7 @@ from uuid import UUID
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Partition as Assignment
 from chronik.model import NO_EPOCH, NO_LEADER, ErrorCode, NodeId, RequestError, StorageError, TopicPartition
-from chronik.records.batch import BatchHeader, check_batch, stamp_append_time
+from chronik.records.batch import BatchHeader, check_batch, headers, stamp_append_time
 from chronik.replication.admission import admit
 from chronik.replication.watermark import follower_watermark, leader_watermark
 from chronik.storage import reading
@@ -302,6 +302,30 @@ class Partition:
 
     async def read(self, offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
         return await reading.read(self.log, offset, bytes_max, limit_offset)
+
+    def aborted_transactions(self, fetch_offset: int, found: LogSlice) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions that touch what was read."""
+        producers = self.log.producers
+        if producers is None or not found.size_bytes:
+            return []
+        upper = max(fetch_offset + 1, self._end_of(found))
+        return [(txn.producer_id, txn.first_offset) for txn in producers.aborted_between(fetch_offset, upper)]
+
+    def _end_of(self, found: LogSlice) -> int:
+        end = 0
+        for buffer in found.buffers:
+            for _, header in headers(buffer):
+                end = header.next_offset
+        return end
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Where this log parts from that of a reader whose last batch had `last_fetched_epoch` (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.log.epochs.end_offset(last_fetched_epoch, self.log.log_end_offset)
+        if epoch < 0 or (epoch >= last_fetched_epoch and end_offset >= fetch_offset):
+            return None
+        return epoch, end_offset
 
     async def offset_for_timestamp(
         self, timestamp: int, limit_offset: int | None = None

@@ -11,12 +11,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant
+from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
+from chronik.records.batch import Buffer
 from chronik.server.services import Services
 from chronik.wire.api import ApiKey, RequestHeader
-from chronik.wire.reading import Buffer
 from chronik.wire.schema import (
     check_fields,
     decode_request,
@@ -29,10 +29,13 @@ __all__ = [
     "Connection",
     "Dispatcher",
     "Handler",
+    "HotCall",
     "Reply",
     "RequestContext",
+    "Responder",
     "error_of",
     "handles",
+    "handles_hot",
     "reply",
 ]
 
@@ -42,6 +45,28 @@ Reply: TypeAlias = Mapping[str, Any]
 HandlerFunction: TypeAlias = Callable[[Any, "RequestContext"], Awaitable[Any]]
 OnError: TypeAlias = Callable[[Any, ErrorCode, str | None], Reply]
 """Builds the reply that tells a whole request's failure, for responses without a top-level error code."""
+
+
+class Responder(Protocol):
+    """Where a request's answer goes: its place in the line of its connection's responses."""
+
+    def respond(self, buffers: list[Buffer] | None) -> None:
+        """The buffers of a whole response frame; None if the request gets no answer."""
+
+    def close(self) -> None:
+        """Close the connection instead."""
+
+
+class HotCall(NamedTuple):
+    """A request of the hot path: bytes in, `responder` called whenever the answer is there."""
+
+    context: RequestContext
+    buffer: memoryview
+    offset: int
+    responder: Responder
+
+
+HotFunction: TypeAlias = Callable[[HotCall], None]
 
 DEADLINE_S: Final = 40.0
 """Longer than clients wait by default (30 s), so that their own time-out is normally the first to pass."""
@@ -88,7 +113,8 @@ class Handler:
     on_error: OnError | None
     unavailable: ErrorCode
     deadline_s: float | None
-    raw: bool
+    hot: HotFunction | None = None
+    """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
 
     def __call__(self, request: Any, ctx: RequestContext) -> Awaitable[Any]:
         return self.function(request, ctx)
@@ -102,14 +128,12 @@ def handles(
     unavailable: ErrorCode = ErrorCode.not_controller,
     deadline_s: float | None = DEADLINE_S,
     advertised_from: int | None = None,
-    raw: bool = False,
 ) -> Callable[[HandlerFunction], Handler]:
     """Declare the handler of an API and the versions it understands, both ends included.
 
     `unavailable` is what a client is told when the handler raises Unavailable: an error that this API's
-    clients answer with a retry. A `raw` handler gets the body's bytes and returns a whole response frame; a
-    handler that returns None sends nothing. `deadline_s=None` is for handlers that wait as long as their
-    request says.
+    clients answer with a retry. A handler that returns None sends nothing.
+    `deadline_s=None` is for handlers that wait as long as their request says.
     """
 
     def declare(function: HandlerFunction) -> Handler:
@@ -121,10 +145,33 @@ def handles(
             on_error=on_error,
             unavailable=unavailable,
             deadline_s=deadline_s,
-            raw=raw,
         )
 
     return declare
+
+
+def handles_hot(
+    api_key: ApiKey, *, versions: tuple[int, int], advertised_from: int | None = None
+) -> Callable[[HotFunction], Handler]:
+    """Declare a handler of the hot path, which has its own codec and needs no task."""
+
+    def declare(function: HotFunction) -> Handler:
+        return Handler(
+            api_key=api_key,
+            versions=versions,
+            function=_not_awaited,
+            advertised_from=versions[0] if advertised_from is None else advertised_from,
+            on_error=None,
+            unavailable=ErrorCode.not_leader_or_follower,
+            deadline_s=None,
+            hot=function,
+        )
+
+    return declare
+
+
+async def _not_awaited(_request: Any, _ctx: RequestContext) -> Any:
+    violated("a hot handler is started, not awaited")
 
 
 def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str | None]:
@@ -149,9 +196,10 @@ class Dispatcher:
         self._handlers: dict[ApiKey, Handler] = {}
         self._services = services
         self._strict = strict
+        self._tasks: set[asyncio.Task[None]] = set()
         for handler in handlers:
             invariant(handler.api_key not in self._handlers, f"two handlers for {handler.api_key.name}")
-            if not handler.raw:
+            if handler.hot is None:
                 low, high = schema_versions(handler.api_key)
                 invariant(
                     low <= handler.versions[0] <= handler.versions[1] <= high,
@@ -163,8 +211,62 @@ class Dispatcher:
             for key, handler in sorted(self._handlers.items())
         }
 
+    def start(
+        self,
+        header: RequestHeader,
+        buffer: memoryview,
+        offset: int,
+        connection: Connection,
+        responder: Responder,
+    ) -> None:
+        """Begin to answer one request; never waits. Raises PeerError when the connection is to be closed."""
+        handler = self._handlers.get(header.api_key)
+        if handler is None or handler.hot is None:
+            work = self._answer(header, buffer, offset, connection, responder)
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        low, high = handler.versions
+        if not low <= header.api_version <= high:
+            raise PeerError(f"{header.api_key.name} version {header.api_version} is not offered")
+        context = RequestContext(header, connection, self._services, self.api_ranges)
+        try:
+            handler.hot(HotCall(context, buffer, offset, responder))
+        except (PeerError, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("%s v%d failed", header.api_key.name, header.api_version)
+            responder.close()
+
+    async def _answer(
+        self,
+        header: RequestHeader,
+        buffer: memoryview,
+        offset: int,
+        connection: Connection,
+        responder: Responder,
+    ) -> None:
+        try:
+            frame = await self.dispatch(header, buffer, offset, connection)
+        except PeerError as error:
+            log.info("closing the connection of %s: %s", connection.peer_host, error)
+            responder.close()
+        except asyncio.CancelledError:
+            responder.close()
+            raise
+        else:
+            responder.respond(None if frame is None else [frame])
+
+    async def close(self) -> None:
+        """End what is still under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def dispatch(
-        self, header: RequestHeader, buffer: Buffer, offset: int, connection: Connection
+        self, header: RequestHeader, buffer: bytes | memoryview, offset: int, connection: Connection
     ) -> bytes | None:
         """Answer one request: the whole response frame, or None if it gets no answer.
 
@@ -178,9 +280,6 @@ class Dispatcher:
                 return self._unsupported_api_versions(header)
             raise PeerError(f"{header.api_key.name} version {version} is not offered")
         ctx = RequestContext(header, connection, self._services, self.api_ranges)
-        if handler.raw:
-            frame: bytes | None = await handler.function(buffer[offset:] if offset else buffer, ctx)
-            return frame
         request = decode_request(header.api_key, version, buffer, offset)
         try:
             async with asyncio.timeout(handler.deadline_s):

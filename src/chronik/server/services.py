@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from chronik.config import Settings
@@ -13,46 +14,11 @@ from chronik.metadata.commands import BROKER_RESOURCE
 from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
-from chronik.model import Limits, NodeId, TopicPartition
+from chronik.model import Limits, NodeId
+from chronik.replication.manager import ReplicaManager
+from chronik.server.fetch_sessions import FetchSessions
 
-__all__ = ["FeatureRange", "PartitionView", "Replicas", "Services", "static_broker_configs"]
-
-
-class PartitionView(Protocol):
-    """What the admin handlers ask of a partition on this node."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def topic_id(self) -> UUID: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-    async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """Offset, timestamp and leader epoch of the first record that is at least as late."""
-        ...
-
-    async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
-
-    async def delete_records(self, offset: int) -> int:
-        """Move the start of the log up; returns the low watermark."""
-        ...
-
-
-class Replicas(Protocol):
-    def get(self, tp: TopicPartition) -> PartitionView | None: ...
-    def leader(self, tp: TopicPartition) -> PartitionView: ...
-    def all(self) -> Iterable[PartitionView]: ...
+__all__ = ["FeatureRange", "Services", "static_broker_configs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +38,26 @@ def _unknown_usage() -> tuple[int, int]:
 class Services:
     settings: Settings
     metadata: MetadataStore
-    replicas: Replicas
+    replicas: ReplicaManager
     limits: Limits = field(default_factory=Limits)
     new_uuid: Callable[[], UUID]
     controller_id: Callable[[], NodeId]
     """Where clients are told that the controller is; every node forwards, so any live node will do."""
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    now_ms: Callable[[], int]
+    """Wall clock, for timestamps in records."""
     disk_usage: Callable[[], tuple[int, int]] = _unknown_usage
     """Bytes of the data directory's file system: all, and still usable."""
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     groups: Any = None
     transactions: Any = None
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a request's rest beside the loop's other work; it answers by itself."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     @property
     def state(self) -> ClusterState:
@@ -94,12 +70,23 @@ class Services:
 
     def broker_configs(self) -> tuple[Mapping[str, str], ...]:
         """This broker's configs, strongest first: for this broker, for all brokers, from the settings."""
-        state = self.state
-        return (
-            state.configs(BROKER_RESOURCE, str(self.settings.node_id)),
-            state.configs(BROKER_RESOURCE, ""),
-            static_broker_configs(self.settings),
-        )
+        return broker_configs(self.state, self.settings)
+
+    async def close(self) -> None:
+        """End what requests still have under way."""
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def broker_configs(state: ClusterState, settings: Settings) -> tuple[Mapping[str, str], ...]:
+    """A broker's configs, strongest first: for this broker, for all brokers, from the settings."""
+    return (
+        state.configs(BROKER_RESOURCE, str(settings.node_id)),
+        state.configs(BROKER_RESOURCE, ""),
+        static_broker_configs(settings),
+    )
 
 
 def static_broker_configs(settings: Settings) -> Mapping[str, str]:

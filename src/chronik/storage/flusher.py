@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from chronik.storage.disk import Disk, Lane
@@ -33,6 +34,7 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
         self._waiters: list[asyncio.Future[None]] = []
+        self._room_waiters: list[Callable[[], None]] = []
         self._cached: deque[tuple[PartitionLog, int]] = deque()
         self._cached_bytes = 0
         self.unsynced: set[PartitionLog] = set()
@@ -40,9 +42,12 @@ class Flusher:
         self.failing = False
 
     @property
-    def overloaded(self) -> bool:
-        """Segment files cannot take what comes in: memory would grow without bound."""
+    def full(self) -> bool:
+        """Segment files cannot take what comes in: senders wait, or memory would grow without bound."""
         return self._unflushed_bytes > UNFLUSHED_BYTES_MAX
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        self._room_waiters.append(callback)
 
     def mark(self, log: PartitionLog) -> None:
         self._dirty[log] = None
@@ -106,6 +111,10 @@ class Flusher:
             self._cached_bytes += size
             self._unflushed_bytes -= size
         self._shrink_cache()
+        if self._room_waiters and not self.full:
+            waiters, self._room_waiters = self._room_waiters, []
+            for callback in waiters:
+                callback()
         if error is not None:
             if not self.failing:
                 log.error(

@@ -16,7 +16,7 @@ from chronik.metadata.store import Committed, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.server.dispatch import Connection, Dispatcher, Handler
 from chronik.server.handlers import all_handlers
-from chronik.server.services import PartitionView, Services
+from chronik.server.services import Services
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 
@@ -63,22 +63,22 @@ class FakePartition:
 
 class FakeReplicas:
     def __init__(self) -> None:
-        self.partitions: dict[TopicPartition, PartitionView] = {}
+        self.partitions: dict[TopicPartition, FakePartition] = {}
 
     def add(self, topic: str, partition: int = 0, **values: Any) -> FakePartition:
         tp = TopicPartition(topic, partition)
         self.partitions[tp] = made = FakePartition(tp=tp, **values)
         return made
 
-    def get(self, tp: TopicPartition) -> PartitionView | None:
+    def get(self, tp: TopicPartition) -> FakePartition | None:
         return self.partitions.get(tp)
 
-    def leader(self, tp: TopicPartition) -> PartitionView:
+    def leader(self, tp: TopicPartition) -> FakePartition:
         if tp not in self.partitions:
             raise RequestError(ErrorCode.unknown_topic_or_partition)
         return self.partitions[tp]
 
-    def all(self) -> Iterable[PartitionView]:
+    def all(self) -> Iterable[FakePartition]:
         return self.partitions.values()
 
 
@@ -95,6 +95,7 @@ class Harness:
             replicas=self.replicas,
             new_uuid=lambda: UUID(int=next(ids)),
             controller_id=lambda: 1,
+            now_ms=lambda: 1_000,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True

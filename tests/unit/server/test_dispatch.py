@@ -17,11 +17,11 @@ from chronik.model import (
     StorageError,
     Unavailable,
 )
-from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.dispatch import HotCall, Reply, RequestContext, handles, handles_hot, reply
 from chronik.server.handlers import all_handlers
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request, schema_versions
-from tests.unit.server.harness import Harness
+from tests.unit.server.harness import CONNECTION, Harness
 from tests.unit.wire.test_schema import Generator, load_request_schema, mutated
 
 
@@ -78,21 +78,43 @@ def test_a_misspelt_reply_field_is_found_in_tests() -> None:
     assert Harness(handlers=[misspelt]).call(ApiKey.HEARTBEAT, 0).error_code == ErrorCode.unknown_server_error
 
 
-def test_a_raw_handler_sees_bytes_and_may_stay_silent() -> None:
+class Answers:
+    """A responder that remembers."""
+
+    def __init__(self) -> None:
+        self.frames: list[Any] = []
+        self.closed = False
+
+    def respond(self, buffers: Any) -> None:
+        self.frames.append(buffers)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_hot_handler_sees_bytes_and_answers_by_itself() -> None:
     seen = []
 
-    @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_from=0, raw=True)
-    async def produce(body: Any, ctx: RequestContext) -> bytes | None:
-        seen.append((bytes(body), ctx.client_id))
-        return None
+    @handles_hot(ApiKey.PRODUCE, versions=(3, 13), advertised_from=0)
+    def produce(call: HotCall) -> None:
+        seen.append((bytes(call.buffer[call.offset :]), call.context.client_id))
+        if len(seen) > 1:
+            raise KeyError("bug")
+        call.responder.respond(None)
 
     harness = Harness(handlers=[produce])
-    frame = encode_request(ApiKey.PRODUCE, 3, 1, "c", {"acks": 0})
-    assert harness.frame(frame) is None
-    assert seen == [(frame[parse_request_header(frame, 4)[1] :], "c")]
+    frame = memoryview(encode_request(ApiKey.PRODUCE, 3, 1, "c", {"acks": 0}))[4:]
+    header, offset = parse_request_header(frame)
+    answers = Answers()
+    harness.dispatcher.start(header, frame, offset, CONNECTION, answers)
+    assert seen == [(bytes(frame[offset:]), "c")]
+    assert answers.frames == [None]
     assert harness.dispatcher.api_ranges == {ApiKey.PRODUCE: (0, 13)}
     with pytest.raises(PeerError):
-        harness.frame(frame[:6] + b"\x00\x02" + frame[8:])
+        harness.dispatcher.start(header._replace(api_version=2), frame, offset, CONNECTION, answers)
+    assert not answers.closed
+    harness.dispatcher.start(header, frame, offset, CONNECTION, answers)
+    assert answers.closed
 
 
 def test_an_unknown_version_closes_the_connection_except_for_api_versions() -> None:
@@ -127,7 +149,7 @@ def test_versions_without_schema_are_a_bug() -> None:
 
 @pytest.mark.parametrize("handler", all_handlers(), ids=lambda handler: handler.api_key.name)
 def test_ranges_are_as_wide_as_the_schemas(handler: Any) -> None:
-    if not handler.raw:
+    if handler.hot is None:
         assert handler.versions == schema_versions(handler.api_key)
 
 
@@ -141,7 +163,7 @@ def test_hostile_requests_are_answered_or_close_the_connection(
     harness.replicas.add("a")
     pick = random.Random(7)
     for version in range(handler.versions[0], handler.versions[1] + 1):
-        if handler.raw:
+        if handler.hot:
             continue
         for round_number in range(12):
             fields = Generator((handler.api_key, version, round_number)).fields(
@@ -160,7 +182,7 @@ def test_hostile_requests_are_answered_or_close_the_connection(
 @pytest.mark.parametrize("handler", all_handlers(), ids=lambda handler: handler.api_key.name)
 def test_every_failure_can_be_told_in_every_version(handler: Any) -> None:
     """Each handler either has an error code at the top of its response or builds a reply of its own."""
-    if handler.raw:
+    if handler.hot:
         return
 
     async def broken(request: Any, ctx: RequestContext) -> Reply:

@@ -17,10 +17,12 @@ from chronik.server.handlers import (
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
+    fetch,
     incremental_alter_configs,
     list_offsets,
     list_partition_reassignments,
     metadata,
+    produce,
 )
 
 __all__ = ["all_handlers"]
@@ -36,10 +38,12 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
+    fetch,
     incremental_alter_configs,
     list_offsets,
     list_partition_reassignments,
     metadata,
+    produce,
 )
 
 

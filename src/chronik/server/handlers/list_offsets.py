@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any, Final
 
 from chronik.model import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ErrorCode, RequestError, TopicPartition
+from chronik.replication.partition import Partition
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
 from chronik.server.epochs import check_leader_epoch
-from chronik.server.services import PartitionView
 from chronik.wire.api import ApiKey
 
 LATEST: Final = -1
@@ -70,7 +70,7 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
     return _result(wanted.partition_index, ErrorCode.none, found)
 
 
-def _readable_end(request: Any, partition: PartitionView) -> int:
+def _readable_end(request: Any, partition: Partition) -> int:
     if request.replica_id >= 0:
         return partition.log_end_offset
     if getattr(request, "isolation_level", 0) == _READ_COMMITTED:
@@ -78,7 +78,7 @@ def _readable_end(request: Any, partition: PartitionView) -> int:
     return partition.high_watermark
 
 
-async def _find(partition: PartitionView, timestamp: int, end: int) -> tuple[int, int, int]:
+async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int]:
     """Offset, timestamp, leader epoch; nothing at or beyond `end` is told."""
     if timestamp == LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch

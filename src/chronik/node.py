@@ -1,0 +1,173 @@
+"""The composition root: builds a node out of its parts, starts and stops it.
+
+Nothing here decides anything; it says what is made of what, and in which order things begin and end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from chronik.cluster.local_log import LocalMetadataLog
+from chronik.config import Settings
+from chronik.metadata.commands import Endpoint, InitCluster, RegisterBroker
+from chronik.metadata.store import MetadataStore
+from chronik.metadata.topic_config import TopicConfig
+from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, TopicPartition
+from chronik.replication.manager import ReplicaManager
+from chronik.server.dispatch import Dispatcher
+from chronik.server.handlers import all_handlers
+from chronik.server.listener import KafkaListener
+from chronik.server.services import Services, broker_configs
+from chronik.storage.disk import Disk, RealDisk
+from chronik.storage.log import LogConfig
+from chronik.storage.recovery import open_store
+from chronik.storage.store import LogStore, StoreOptions
+from chronik.storage.wal import PROFILES, WalOptions, WalProfile
+
+log = logging.getLogger(__name__)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    profile = PROFILES[settings.wal_profile]
+    if settings.fsync_batch_timeout_ms is not None:
+        profile = WalProfile(interval_ms=settings.fsync_batch_timeout_ms, eager_below=0)
+    return StoreOptions(
+        wal=WalOptions(
+            profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
+        )
+    )
+
+
+class Node:
+    """One broker. Several may live in one process, each with its own disk and ports."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        now_ms: Callable[[], int] = _wall_clock_ms,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self._given_disk = disk
+        self._now_ms = now_ms
+        self._rng = rng or random.SystemRandom()
+        self.kafka_port = 0
+        self._parts: _Parts | None = None
+
+    @property
+    def parts(self) -> _Parts:
+        if self._parts is None:
+            raise RuntimeError("the node is not running")
+        return self._parts
+
+    async def start(self) -> None:
+        """Recover, register, listen. Returns when clients can be served."""
+        disk = self._given_disk or RealDisk(asyncio.get_running_loop())
+        parts = _Parts(self.settings, disk, self._now_ms, self._rng)
+        self._parts = parts
+        try:
+            await parts.load_metadata()
+            self.kafka_port = await parts.listener.start(self.settings.bind, self.settings.kafka_port)
+            await parts.register(self.settings, self.kafka_port)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Answer what is under way, make everything durable, let go of every resource."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.stop()
+            if self._given_disk is None:
+                parts.disk.close()
+
+
+class _Parts:
+    """Everything a running node is made of."""
+
+    def __init__(self, settings: Settings, disk: Disk, now_ms: Callable[[], int], rng: random.Random) -> None:
+        root = Path(settings.data_dir)
+        limits = replace(
+            Limits(), frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
+        )
+        self.disk = disk
+        self._rng = rng
+        self.store: LogStore
+        self.store, self.recovery = open_store(disk, root, store_options(settings))
+        self.metadata_log = LocalMetadataLog(
+            self.store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
+        )
+        self.metadata = MetadataStore(self.metadata_log, origin=rng.getrandbits(63))
+        self.replicas = ReplicaManager(
+            node_id=settings.node_id,
+            store=self.store,
+            state=lambda: self.metadata.state,
+            topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
+        )
+        self.services = Services(
+            settings=settings,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            limits=limits,
+            new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
+            controller_id=lambda: settings.node_id,
+            now_ms=now_ms,
+        )
+        self.dispatcher = Dispatcher(all_handlers(), self.services)
+        self.listener = KafkaListener(
+            dispatcher=self.dispatcher, limits=limits, pressures=(self.store.wal, self.store.flusher)
+        )
+
+    async def load_metadata(self) -> None:
+        await self.metadata_log.replay(self.metadata)
+        state = self.metadata.state
+        known = {
+            (topic.topic_id.bytes, partition.partition)
+            for topic in state.topics.values()
+            for partition in topic.partitions
+        }
+        known.add((METADATA_TOPIC_ID.bytes, 0))
+        self.store.forget_missing(lambda topic_id, partition: (topic_id, partition) in known)
+        self.metadata.bus.listen(self.replicas.on_event)
+        self.replicas.synchronize()
+        self.store.start()
+
+    async def register(self, settings: Settings, kafka_port: int) -> None:
+        if self.metadata.state.cluster_id is None:
+            cluster_id = settings.cluster_id or self.services.new_uuid().hex[:22]
+            await self.metadata.submit(InitCluster(cluster_id=cluster_id))
+        address = settings.advertised(kafka_port=kafka_port)
+        await self.metadata.submit(
+            RegisterBroker(
+                broker_id=settings.node_id,
+                incarnation=self.services.new_uuid(),
+                endpoints={"kafka": Endpoint(host=address.host, port=address.port or kafka_port)},
+                rack=settings.rack,
+            )
+        )
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+        await self.dispatcher.close()
+        await self.services.close()
+        self.metadata.close()
+        await self.replicas.close()
+        await self.store.stop()
+
+
+def _topic_config(metadata: MetadataStore, settings: Settings, topic: str) -> TopicConfig:
+    found = metadata.state.topics.get(topic)
+    return TopicConfig.resolve(found.configs if found else {}, *broker_configs(metadata.state, settings))

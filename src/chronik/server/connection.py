@@ -1,0 +1,189 @@
+"""One Kafka client's connection: bytes in, requests to the dispatcher, responses out in order.
+
+Requests of a connection may be under way side by side; their responses leave in the order of the requests.
+Everything that became ready within one turn of the loop leaves in one write. The socket is not read while
+too much is under way: requests of this connection, bytes of all connections, or the WAL's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from chronik.model import PeerError
+from chronik.records.batch import Buffer
+from chronik.server.dispatch import Connection
+from chronik.wire.api import parse_request_header
+from chronik.wire.frames import FrameDecoder
+
+if TYPE_CHECKING:
+    from chronik.server.listener import KafkaListener
+
+log = logging.getLogger(__name__)
+
+WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+class _Slot:
+    """A request's place in the line of responses."""
+
+    __slots__ = ("_connection", "_frame_bytes", "buffers", "is_done")
+
+    def __init__(self, connection: KafkaConnection, frame_bytes: int) -> None:
+        self._connection = connection
+        self._frame_bytes = frame_bytes
+        self.buffers: list[Buffer] = []
+        self.is_done = False
+
+    def respond(self, buffers: list[Buffer] | None) -> None:
+        """Give the response frame, or None if the request gets no answer. Only the first call counts."""
+        if self.is_done:
+            return
+        self.is_done = True
+        if buffers:
+            self.buffers = buffers
+        self._connection.slot_done(self._frame_bytes)
+
+    def close(self) -> None:
+        """Close the connection: the only way to tell a client that wants no answer that something failed."""
+        self.is_done = True
+        self._connection.slot_done(self._frame_bytes)
+        self._connection.close()
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    def __init__(self, listener: KafkaListener) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._decoder = FrameDecoder(listener.limits.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._slots: deque[_Slot] = deque()
+        self._out: list[Buffer] = []
+        self._flush_scheduled = False
+        self._reading = True
+        self._writable = True
+        self._held_bytes = 0
+        self.peer = Connection("", "", 0)
+        self.last_active = self._loop.time()
+        self.close_when_answered = False
+
+    # --- transport ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("", 0)
+        own = transport.get_extra_info("sockname") or ("", 0)
+        self.peer = Connection(str(peer[0]), str(own[0]), int(own[1]))
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        if not self._listener.admit(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._listener.forget(self)
+        self._listener.memory.release(self._held_bytes)
+        self._held_bytes = 0
+        self._out.clear()
+        self._slots.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._slots
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.update_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    # --- requests ----------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._loop.time()
+        try:
+            for frame in self._decoder.received(nbytes):
+                self._on_frame(frame)
+        except PeerError as error:
+            log.info("closing the connection of %s: %s", self.peer.peer_host, error)
+            self.close()
+            return
+        if self._listener.pressed or len(self._slots) >= self._listener.limits.requests_in_flight_max:
+            self.update_reading()
+
+    def _on_frame(self, frame: memoryview) -> None:
+        header, offset = parse_request_header(frame)
+        slot = _Slot(self, len(frame))
+        self._slots.append(slot)
+        self._held_bytes += len(frame)
+        self._listener.memory.take(len(frame))
+        self._listener.dispatcher.start(header, frame, offset, self.peer, slot)
+
+    def update_reading(self) -> None:
+        """Read the socket or not, by what is under way now."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        limits = self._listener.limits
+        wanted = self._writable and len(self._slots) < limits.requests_in_flight_max
+        if wanted and self._listener.pressed:
+            self._listener.when_relieved(self)
+            wanted = False
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    # --- responses ---------------------------------------------------------------------------------
+
+    def slot_done(self, frame_bytes: int) -> None:
+        if self._transport is None:
+            return
+        self._held_bytes -= frame_bytes
+        self._listener.memory.release(frame_bytes)
+        slots = self._slots
+        while slots and slots[0].is_done:
+            self._out += slots.popleft().buffers
+        if self._out and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        if not self._reading:
+            self.update_reading()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        transport = self._transport
+        out, self._out = self._out, []
+        if transport is None or transport.is_closing():
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        if not self._slots:
+            self._decoder.rest()
+            if self.close_when_answered:
+                self.close()

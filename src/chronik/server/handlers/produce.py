@@ -1,0 +1,196 @@
+"""Produce: a batch goes from the frame into the log; the answer leaves when enough replicas have it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.replication.partition import ACKS_ALL
+from chronik.server.dispatch import HotCall, error_of, handles_hot
+from chronik.server.topics import ensure_topic
+from chronik.wire.api import ApiKey
+from chronik.wire.produce import (
+    FIRST_SUPPORTED,
+    FIRST_WITH_TOPIC_ID,
+    NodeEndpoint,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+    decode_produce,
+    encode_produce_response,
+)
+
+log = logging.getLogger(__name__)
+
+_LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+class _PendingProduce:
+    """A produce request between its appends and its answer."""
+
+    __slots__ = ("_call", "_open", "_request", "_timer", "results")
+
+    def __init__(self, call: HotCall, request: ProduceRequest) -> None:
+        self._call = call
+        self._request = request
+        self._open: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.results: list[ProduceResult] = []
+
+    def append_all(self) -> None:
+        """Put every batch into its log, in the order of the request, without an await."""
+        request, services = self._request, self._call.context.services
+        now_ms = services.now_ms()
+        acks = request.acks
+        waits = []
+        for index, data in enumerate(request.partitions):
+            result = ProduceResult(data.topic, data.topic_id, data.partition)
+            self.results.append(result)
+            try:
+                topic = self._topic_of(data)
+                partition = services.replicas.leader(TopicPartition(topic, data.partition))
+                if data.records is None or not len(data.records):
+                    raise RequestError(ErrorCode.invalid_record, "the request carries no records")
+                appended = partition.append(data.records, acks, now_ms)
+            except RequestError as error:
+                self._refuse(result, error)
+                continue
+            except Exception as error:
+                self._refuse(result, self._unexpected(error))
+                continue
+            result.base_offset = appended.base_offset
+            result.log_append_time_ms = appended.log_append_time_ms
+            result.log_start_offset = partition.log.log_start_offset
+            waits.append((index, partition, appended.next_offset))
+        if acks == 0:
+            self._finish_silently()
+            return
+        self._open.update(index for index, _, _ in waits)
+        for index, partition, next_offset in waits:
+            partition.when_acked(next_offset, acks, partial(self._acked, index))
+        if self._open:
+            if acks == ACKS_ALL:
+                loop = asyncio.get_running_loop()
+                wait_s = max(self._request.timeout_ms, 0) / 1000
+                self._timer = loop.call_later(wait_s, self._time_out)
+        elif not waits:
+            self._answer()
+
+    def _topic_of(self, data: ProducePartition) -> str:
+        if data.topic_id is None:
+            return data.topic or ""
+        topic = self._call.context.services.state.topic_names.get(data.topic_id)
+        if topic is None:
+            raise RequestError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
+        return topic
+
+    def _unexpected(self, error: Exception) -> RequestError:
+        code, message = error_of(error, ErrorCode.not_leader_or_follower)
+        if code == ErrorCode.unknown_server_error:
+            log.error("an append failed", exc_info=error)
+        return RequestError(code, message)
+
+    def _refuse(self, result: ProduceResult, error: RequestError) -> None:
+        result.error_code = error.code
+        result.error_message = error.message
+        result.base_offset = -1
+        if error.code in _LEADER_ERRORS and result.topic is not None:
+            found = self._call.context.services.state.partition(
+                TopicPartition(result.topic, result.partition)
+            )
+            if found is not None:
+                result.current_leader = (found.leader, found.leader_epoch)
+
+    def _acked(self, index: int, error: RequestError | None) -> None:
+        if error is not None:
+            self._refuse(self.results[index], error)
+        self._open.discard(index)
+        if not self._open:
+            self._answer()
+
+    def _time_out(self) -> None:
+        """The batches may still be replicated later: the client has to find out by itself."""
+        for index in self._open:
+            code = ErrorCode.request_timed_out
+            self._refuse(self.results[index], RequestError(code, "not all in-sync replicas answered in time"))
+        self._open.clear()
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        header = self._call.context.header
+        frame = encode_produce_response(
+            header.api_version, header.correlation_id, self.results, self._endpoints()
+        )
+        self._call.responder.respond([frame])
+
+    def _endpoints(self) -> list[NodeEndpoint] | None:
+        wanted = {result.current_leader[0] for result in self.results if result.current_leader is not None}
+        return leader_endpoints(self._call, wanted) if wanted else None
+
+    def _finish_silently(self) -> None:
+        """acks=0: a failure is told by closing the connection, so that the client looks again who leads."""
+        if any(result.error_code != ErrorCode.none for result in self.results):
+            self._call.responder.close()
+        else:
+            self._call.responder.respond(None)
+
+
+def leader_endpoints(call: HotCall, node_ids: set[int]) -> list[NodeEndpoint]:
+    brokers = call.context.services.state.brokers
+    found = []
+    for node_id in sorted(node_ids):
+        broker = brokers.get(node_id)
+        endpoint = broker.endpoints.get("kafka") if broker is not None else None
+        if broker is not None and endpoint is not None:
+            found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
+    return found
+
+
+def _refuse_all(call: HotCall, request: ProduceRequest, code: ErrorCode, message: str) -> None:
+    header = call.context.header
+    results = [
+        ProduceResult(data.topic, data.topic_id, data.partition, error_code=code, error_message=message)
+        for data in request.partitions
+    ]
+    if request.acks == 0:
+        call.responder.close()
+    else:
+        call.responder.respond([encode_produce_response(header.api_version, header.correlation_id, results)])
+
+
+def _missing_topics(call: HotCall, request: ProduceRequest) -> Sequence[str]:
+    services = call.context.services
+    if not services.settings.auto_create_topics or call.context.api_version >= FIRST_WITH_TOPIC_ID:
+        return ()
+    topics = services.state.topics
+    return [data.topic for data in request.partitions if data.topic and data.topic not in topics]
+
+
+async def _create_then_append(call: HotCall, request: ProduceRequest, missing: Sequence[str]) -> None:
+    for topic in dict.fromkeys(missing):
+        try:
+            await ensure_topic(call.context.services, topic)
+        except Exception as error:
+            # The append below answers unknown_topic_or_partition, which clients answer with a retry.
+            log.warning("topic %s could not be created on first use: %s", topic, error)
+    _PendingProduce(call, request).append_all()
+
+
+@handles_hot(ApiKey.PRODUCE, versions=(0, 13), advertised_from=0)
+def produce(call: HotCall) -> None:
+    version = call.context.api_version
+    request = decode_produce(call.buffer, call.offset, version)
+    if version < FIRST_SUPPORTED:
+        _refuse_all(call, request, ErrorCode.unsupported_version, "only message format v2 is accepted")
+    elif request.acks not in (ACKS_ALL, 0, 1):
+        _refuse_all(call, request, ErrorCode.invalid_required_acks, "acks must be -1, 0 or 1")
+    elif missing := _missing_topics(call, request):
+        call.context.services.spawn(_create_then_append(call, request, missing))
+    else:
+        _PendingProduce(call, request).append_all()

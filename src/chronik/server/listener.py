@@ -1,0 +1,147 @@
+"""The Kafka port: accepts connections, bounds them, holds back their sockets when the node is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from chronik.model import Limits
+from chronik.server.connection import KafkaConnection
+from chronik.server.dispatch import Dispatcher
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 15.0
+IDLE_SECONDS_MAX: Final = 600.0
+STOP_SECONDS_MAX: Final = 1.0
+
+
+class Pressure(Protocol):
+    """Something with a bounded queue (the WAL, the flusher)."""
+
+    @property
+    def full(self) -> bool: ...
+    def when_room(self, callback: Callable[[], None]) -> None: ...
+
+
+class RequestMemory:
+    """Bytes of request frames that are being worked on, over all connections."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._max = bytes_max
+        self._held = 0
+        self._waiters: list[Callable[[], None]] = []
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held
+
+    @property
+    def full(self) -> bool:
+        return self._held >= self._max
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        self._waiters.append(callback)
+
+    def take(self, size: int) -> None:
+        self._held += size
+
+    def release(self, size: int) -> None:
+        self._held -= size
+        if self._waiters and self._held < self._max:
+            waiters, self._waiters = self._waiters, []
+            for callback in waiters:
+                callback()
+
+
+class KafkaListener:
+    def __init__(self, *, dispatcher: Dispatcher, limits: Limits, pressures: tuple[Pressure, ...]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.dispatcher = dispatcher
+        self.limits = limits
+        self.memory = RequestMemory(limits.request_memory_bytes_max)
+        self._pressures = (self.memory, *pressures)
+        self._held_back: dict[KafkaConnection, None] = {}
+        self._connections: set[KafkaConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+        self.held_back_count = 0
+        """How often a socket was not read because the node had enough to do."""
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which the system chose if `port` is 0."""
+        self._server = await self.loop.create_server(lambda: KafkaConnection(self), host, port, backlog=1024)
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    # --- connections -------------------------------------------------------------------------------
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def admit(self, connection: KafkaConnection) -> bool:
+        if self._server is None or len(self._connections) >= self.limits.connections_max:
+            log.warning("refused a connection: %d are open", len(self._connections))
+            return False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self._connections.discard(connection)
+        self._held_back.pop(connection, None)
+        if self._emptied is not None and not self._connections:
+            self._emptied.set()
+
+    def _sweep(self) -> None:
+        """Close connections that have been silent for long with nothing under way."""
+        oldest = self.loop.time() - IDLE_SECONDS_MAX
+        for connection in list(self._connections):
+            if connection.last_active < oldest and connection.is_idle:
+                connection.close()
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    # --- backpressure ------------------------------------------------------------------------------
+
+    @property
+    def pressed(self) -> bool:
+        return any(pressure.full for pressure in self._pressures)
+
+    def when_relieved(self, connection: KafkaConnection) -> None:
+        self.held_back_count += 1
+        if not self._held_back:
+            for pressure in self._pressures:
+                if pressure.full:
+                    pressure.when_room(self._relieved)
+        self._held_back[connection] = None
+
+    def _relieved(self) -> None:
+        held, self._held_back = self._held_back, {}
+        for connection in held:
+            connection.update_reading()
+
+    # --- stopping ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Accept nothing new, answer what is under way, close."""
+        server, self._server = self._server, None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if server is not None:
+            server.close()
+        for connection in list(self._connections):
+            if connection.is_idle:
+                connection.close()
+            else:
+                connection.close_when_answered = True
+        self._emptied = asyncio.Event()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), STOP_SECONDS_MAX)
+        for connection in list(self._connections):
+            connection.abort()
