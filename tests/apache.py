@@ -45,11 +45,10 @@ class ApacheKafka(ServerProcess):
     def command(self) -> list[str]:
         return java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
 
-    def start(self, *, timeout_s: float = 60) -> float:
+    def prepare(self) -> None:
         if not (self.data_dir / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             java.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
-        return super().start(timeout_s=timeout_s)
 
     def segment_files(self, topic: str) -> list[Path]:
         return sorted(self.data_dir.rglob(f"{topic}-*/*.log"))

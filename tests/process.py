@@ -76,10 +76,14 @@ class ServerProcess:
     def environment(self) -> dict[str, str]:
         return {**os.environ, **self.env}
 
-    def start(self, *, timeout_s: float = 30) -> float:
+    def prepare(self) -> None:
+        """What must be done once before the first start."""
+
+    def start(self, *, timeout_s: float = 60) -> float:
         """Start and wait until it names itself to clients; returns the seconds that took."""
         assert not self.running
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         began = time.monotonic()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -40,8 +40,7 @@ class Durability:
 
     def truncate(self, from_index: int) -> None:
         if from_index <= self.handed:
-            pending = self.truncate_from
-            self.truncate_from = from_index if pending is None else min(pending, from_index)
+            self.truncate_from = from_index  # below any earlier one, which cut `handed` as well
         self._cut(from_index - 1)
 
     def restart_at(self, snapshot_index: int) -> None:

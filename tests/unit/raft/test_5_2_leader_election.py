@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.raft import RoleName
-from chronik.raft.messages import Heartbeat, PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
+from chronik.raft import HardState, RoleName
+from chronik.raft.messages import Fence, Heartbeat, PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
 from tests.unit.raft.cluster import Cluster
 
 
@@ -110,6 +110,44 @@ def test_one_vote_per_term() -> None:
         cluster[2].step(VoteRequest(sender=sender, to=2, term=1, last_index=0, last_term=0))
         cluster.drive(2)
         assert cluster.network.pop() == VoteResponse(sender=2, to=sender, term=1, granted=granted)
+
+
+def test_a_vote_in_a_term_that_is_durable_already_is_stored_too() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster[2].step(Fence(sender=3, to=2, term=4))
+    cluster.drive(2)
+    assert cluster.nodes[2].disk.hard_state == HardState(4, None, 0)
+    cluster[2].step(VoteRequest(sender=1, to=2, term=4, last_index=0, last_term=0))
+    cluster.drive(2)
+    assert cluster.nodes[2].disk.hard_state == HardState(4, 1, 0)
+    assert cluster.network == [VoteResponse(sender=2, to=1, term=4, granted=True)]
+
+
+def test_no_vote_against_a_leader_of_the_same_term() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster[2].step(Heartbeat(sender=1, to=2, term=4, commit=0, round=0))
+    cluster[2].step(VoteRequest(sender=3, to=2, term=4, last_index=9, last_term=3))
+    cluster.drive(2)
+    assert VoteResponse(sender=2, to=3, term=4, granted=False) in cluster.network
+
+
+def test_a_grant_of_a_former_poll_does_not_count() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster[1].step(Fence(sender=3, to=1, term=4))
+    cluster[1].campaign()
+    cluster[1].step(PreVoteResponse(sender=2, to=1, term=4, granted=True))
+    assert cluster[1].role.name is RoleName.PRE_CANDIDATE
+    cluster[1].step(PreVoteResponse(sender=2, to=1, term=5, granted=True))
+    assert cluster[1].role.name is RoleName.CANDIDATE
+
+
+def test_a_poll_is_refused_by_those_who_know_more() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.elect(1)
+    cluster.tick(2, 10)  # out of the lease
+    cluster[2].step(PreVoteRequest(sender=3, to=2, term=2, last_index=0, last_term=0))
+    cluster.drive(2)
+    assert cluster.network == [PreVoteResponse(sender=2, to=3, term=1, granted=False)]
 
 
 def test_who_hears_from_a_leader_ignores_candidates() -> None:

@@ -281,6 +281,38 @@ def test_an_old_append_does_not_truncate_newer_entries() -> None:
     assert cluster[2].log.last_index == 3
 
 
+def test_an_old_append_is_answered_with_what_is_committed() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster[2].step(append(2, term=1, new=entries(1, 1, 1), commit=3))
+    cluster.drive(2)
+    cluster.nodes[2].compact()
+    cluster.network.clear()
+    cluster[2].step(append(2, term=1, after=(1, 1), new=entries(1, start=2)))
+    cluster.drive(2)
+    assert cluster.network == [AppendResponse(sender=2, to=1, term=1, index=3)]
+
+
+def test_a_lost_probe_is_sent_again() -> None:
+    cluster = elected(1, 2, 3)
+    cluster[1].report_unreachable(2)
+    for _ in range(2):
+        cluster.propose(1, "a")
+        cluster.network.clear()
+    assert cluster[1].status().followers[2].state is ProgressState.PROBE
+    cluster.run(1)
+    assert cluster[1].status().followers[2].state is ProgressState.REPLICATE
+    assert cluster.nodes[2].commands == ["a", "a"]
+
+
+def test_a_rejection_of_something_acknowledged_since_is_ignored() -> None:
+    cluster = elected(1, 2, 3)
+    cluster.propose(1, "a")
+    cluster.settle()
+    late = AppendResponse(sender=2, to=1, term=1, index=1, rejected=True, hint_index=0, hint_term=0)
+    cluster[1].step(late)
+    assert cluster[1].status().followers[2].state is ProgressState.REPLICATE
+
+
 @pytest.mark.parametrize(
     "message",
     [

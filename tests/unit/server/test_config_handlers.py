@@ -1,0 +1,202 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
+from chronik.model import ErrorCode
+from chronik.wire.api import ApiKey
+from tests.unit.server.harness import Harness
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+def describe(
+    harness: Harness, resource_type: int, name: str, *, keys: list[str] | None = None, version: int = 4
+) -> Any:
+    response = harness.call(
+        ApiKey.DESCRIBE_CONFIGS,
+        version,
+        resources=[{"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return response.results[0]
+
+
+def change(harness: Harness, resource_type: int, name: str, *configs: tuple[str, int, str | None]) -> Any:
+    response = harness.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        resources=[
+            {
+                "resource_type": resource_type,
+                "resource_name": name,
+                "configs": [
+                    {"name": key, "config_operation": operation, "value": value}
+                    for key, operation, value in configs
+                ],
+            }
+        ],
+    )
+    return response.responses[0]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_topics_configs_with_sources(version: int) -> None:
+    harness = Harness(min_insync_replicas=2)
+    harness.topic("orders", retention_ms="77")
+    result = describe(harness, TOPIC_RESOURCE, "orders", version=version)
+    assert result.error_code == ErrorCode.none
+    shown = {config.name: config for config in result.configs}
+    assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("77", 1)
+    assert (shown["min.insync.replicas"].value, shown["min.insync.replicas"].config_source) == ("2", 4)
+    assert (shown["cleanup.policy"].value, shown["cleanup.policy"].config_source) == ("delete", 5)
+    assert [(s.name, s.value, s.source) for s in shown["retention.ms"].synonyms] == [
+        ("retention.ms", "77", 1),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    if version >= 3:
+        assert shown["retention.ms"].config_type == 5
+        assert shown["retention.ms"].documentation
+
+
+def test_only_the_named_keys() -> None:
+    harness = Harness()
+    harness.topic("orders")
+    result = describe(harness, TOPIC_RESOURCE, "orders", keys=["retention.ms", "nope"])
+    assert [config.name for config in result.configs] == ["retention.ms"]
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC_RESOURCE, "missing", ErrorCode.unknown_topic_or_partition),
+        (TOPIC_RESOURCE, "?", ErrorCode.invalid_topic_exception),
+        (BROKER_RESOURCE, "9", ErrorCode.invalid_request),
+        (16, "x", ErrorCode.invalid_request),
+    ],
+)
+def test_what_cannot_be_described(resource_type: int, name: str, code: ErrorCode) -> None:
+    assert describe(Harness(), resource_type, name).error_code == code
+
+
+def test_a_brokers_configs() -> None:
+    harness = Harness(default_partitions=6)
+    shown = {config.name: config for config in describe(harness, BROKER_RESOURCE, "1").configs}
+    assert (shown["num.partitions"].value, shown["num.partitions"].read_only) == ("6", True)
+    assert shown["advertised.listeners"].value == "PLAINTEXT://host-1:9092"
+    assert shown["broker.rack"].value is None
+    assert not shown["log.retention.ms"].read_only
+    assert describe(harness, BROKER_RESOURCE, "").configs == ()
+
+
+def test_changes_are_in_force_at_once_and_layered() -> None:
+    harness = Harness()
+    harness.topic("orders")
+    services = harness.services
+    assert (
+        change(harness, BROKER_RESOURCE, "", ("log.retention.hours", SET, "1")).error_code == ErrorCode.none
+    )
+    assert services.topic_config("orders").retention_ms == 3_600_000
+    change(harness, BROKER_RESOURCE, "1", ("log.retention.ms", SET, "50"))
+    assert services.topic_config("orders").retention_ms == 50
+    change(harness, TOPIC_RESOURCE, "orders", ("retention.ms", SET, "7"))
+    assert services.topic_config("orders").retention_ms == 7
+    (config,) = describe(harness, TOPIC_RESOURCE, "orders", keys=["retention.ms"]).configs
+    assert [(s.name, s.value, s.source) for s in config.synonyms] == [
+        ("retention.ms", "7", 1),
+        ("log.retention.ms", "50", 2),
+        ("log.retention.hours", "1", 3),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    assert [config.name for config in describe(harness, BROKER_RESOURCE, "").configs] == [
+        "log.retention.hours"
+    ]
+    change(harness, TOPIC_RESOURCE, "orders", ("retention.ms", DELETE, None))
+    change(harness, BROKER_RESOURCE, "1", ("log.retention.ms", DELETE, None))
+    assert services.topic_config("orders").retention_ms == 3_600_000
+
+
+def test_lists_are_appended_to_and_subtracted_from() -> None:
+    harness = Harness()
+    harness.topic("orders")
+
+    def policy() -> str:
+        return harness.store.state.topics["orders"].configs["cleanup.policy"]
+
+    change(harness, TOPIC_RESOURCE, "orders", ("cleanup.policy", APPEND, "compact"))
+    assert policy() == "delete,compact"
+    change(harness, TOPIC_RESOURCE, "orders", ("cleanup.policy", SUBTRACT, "delete"))
+    assert policy() == "compact"
+    assert change(harness, TOPIC_RESOURCE, "orders", ("cleanup.policy", SUBTRACT, "compact")).error_code == (
+        ErrorCode.invalid_config
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "configs", "code"),
+    [
+        (TOPIC_RESOURCE, "orders", [("retention.ms", SET, "soon")], ErrorCode.invalid_config),
+        (TOPIC_RESOURCE, "orders", [("retention.msec", SET, "5")], ErrorCode.invalid_config),
+        (TOPIC_RESOURCE, "orders", [("retention.ms", SET, None)], ErrorCode.invalid_request),
+        (TOPIC_RESOURCE, "orders", [("retention.ms", 9, "5")], ErrorCode.invalid_request),
+        (TOPIC_RESOURCE, "orders", [("retention.ms", APPEND, "5")], ErrorCode.invalid_config),
+        (
+            TOPIC_RESOURCE,
+            "orders",
+            [("flush.ms", SET, "5"), ("flush.ms", SET, "6")],
+            ErrorCode.invalid_request,
+        ),
+        (TOPIC_RESOURCE, "missing", [("retention.ms", SET, "5")], ErrorCode.unknown_topic_or_partition),
+        (BROKER_RESOURCE, "9", [("log.retention.ms", SET, "5")], ErrorCode.invalid_request),
+        (BROKER_RESOURCE, "1", [("num.partitions", SET, "5")], ErrorCode.invalid_request),
+        (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "x")], ErrorCode.invalid_config),
+        (32, "group", [("x", SET, "5")], ErrorCode.invalid_request),
+    ],
+)
+def test_invalid_changes_are_refused_with_a_message(
+    resource_type: int, name: str, configs: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    harness = Harness()
+    harness.topic("orders")
+    result = change(harness, resource_type, name, *configs)
+    assert result.error_code == code
+    assert result.error_message
+    assert harness.store.state.topics["orders"].configs == {}
+    assert harness.store.state.broker_configs == {}
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_old_alter_configs_replaces_everything(version: int) -> None:
+    harness = Harness()
+    harness.topic("orders", retention_ms="77", segment_bytes="1000")
+
+    def alter(validate_only: bool, *resources: tuple[int, str, dict[str, str | None]]) -> list[ErrorCode]:
+        response = harness.call(
+            ApiKey.ALTER_CONFIGS,
+            version,
+            resources=[
+                {
+                    "resource_type": kind,
+                    "resource_name": name,
+                    "configs": [{"name": key, "value": value} for key, value in configs.items()],
+                }
+                for kind, name, configs in resources
+            ],
+            validate_only=validate_only,
+        )
+        return [result.error_code for result in response.responses]
+
+    change_it = (TOPIC_RESOURCE, "orders", {"retention.ms": "5"})
+    assert alter(True, change_it) == [ErrorCode.none]
+    assert harness.store.state.topics["orders"].configs["segment.bytes"] == "1000"
+    assert alter(False, change_it, change_it) == [ErrorCode.invalid_request] * 2
+    assert alter(False, change_it, (TOPIC_RESOURCE, "x", {"a": None})) == [
+        ErrorCode.none,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+    assert harness.store.state.topics["orders"].configs == {"retention.ms": "5"}
