@@ -1,0 +1,172 @@
+"""Costs that must not grow with the number of partitions.
+
+- One commit round with 1, 100 and 1,000 dirty partitions: how many syncs, how long. Beside it what the
+  same appends would cost with a file and a sync per partition.
+- A node with 10,000 idle partitions: start-up time and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import confluent_kafka.admin
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from chronik.model import TopicPartition
+from chronik.records.batch import read_header
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+from chronik.storage.disk import RealDisk, RealFile
+from chronik.storage.log import LogConfig
+from chronik.storage.recovery import open_store
+from chronik.storage.store import StoreOptions
+from chronik.storage.wal import PROFILES, WalOptions
+from tests.node import ChronikNode
+
+BATCH_VALUE_BYTES = 256
+
+
+class TimedFile(RealFile):
+    """Notes how long each sync took."""
+
+    __slots__ = ("syncs",)
+
+    syncs: list[float]
+
+    def sync(self) -> None:
+        began = time.perf_counter()
+        super().sync()
+        self.syncs.append(time.perf_counter() - began)
+
+
+class TimedDisk(RealDisk):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.wal_syncs: list[float] = []
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        if path.suffix != ".wal":
+            return super().open(path, create=create)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        file = TimedFile(path, os.open(path, flags, 0o644))
+        file.syncs = self.wal_syncs
+        return file
+
+
+async def commit_rounds(folder: Path, partitions: int, rounds: int) -> tuple[float, float, float]:
+    """Milliseconds a round, milliseconds of it in the sync, syncs a round; medians."""
+    disk = TimedDisk(asyncio.get_running_loop())
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"]))
+    store, _ = open_store(disk, folder, options)
+    topic_id = uuid.uuid4()
+    logs = [store.open_log(TopicPartition("dirty", n), topic_id, LogConfig()) for n in range(partitions)]
+    took, in_sync, counts = [], [], []
+    for number in range(rounds + 1):
+        batches = [
+            build_batch([Record(key=None, value=b"x" * BATCH_VALUE_BYTES, timestamp_ms=1)]) for _ in logs
+        ]
+        disk.wal_syncs.clear()
+        before = store.wal.stats.rounds
+        began = time.perf_counter()
+        for log, batch in zip(logs, batches, strict=True):
+            log.append(batch, read_header(batch), 0, 1)
+        await store.wal.drained()
+        if number:  # the first round also makes the files
+            took.append((time.perf_counter() - began) * 1000)
+            in_sync.append(sum(disk.wal_syncs) * 1000)
+            counts.append(len(disk.wal_syncs) / max(1, store.wal.stats.rounds - before))
+    await store.stop()
+    disk.close()
+    return statistics.median(took), statistics.median(in_sync), statistics.median(counts)
+
+
+def file_per_partition(folder: Path, partitions: int, rounds: int) -> float:
+    """Milliseconds a round when every partition has a file and a sync of its own."""
+    files = [os.open(folder / str(n), os.O_RDWR | os.O_CREAT) for n in range(partitions)]
+    data = b"x" * BATCH_VALUE_BYTES
+    took = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        for file in files:
+            os.write(file, data)
+            os.fdatasync(file)
+        took.append((time.perf_counter() - began) * 1000)
+    for file in files:
+        os.close(file)
+    return statistics.median(took)
+
+
+def print_rounds(console: Console, rounds: int) -> None:
+    table = Table(title="one commit round, one batch for each dirty partition")
+    for heading in (
+        "dirty partitions",
+        "round, ms",
+        "in sync, ms",
+        "syncs per round",
+        "a file for each, ms",
+    ):
+        table.add_column(heading, justify="right")
+    for partitions in (1, 100, 1000):
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            took, in_sync, count = asyncio.run(commit_rounds(Path(folder), partitions, rounds))
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            apart = file_per_partition(Path(folder), partitions, max(3, rounds // partitions))
+        table.add_row(f"{partitions:,}", f"{took:.2f}", f"{in_sync:.2f}", f"{count:.1f}", f"{apart:,.1f}")
+    console.print(table)
+
+
+def print_idle(console: Console, partitions: int) -> None:
+    table = Table(title="one node, idle")
+    for heading in ("partitions", "creation, s", "start, s", "memory, MB", "KB per partition"):
+        table.add_column(heading, justify="right")
+    base_mb = 0.0
+    for count in (0, partitions):
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            node = ChronikNode(Path(folder))
+            try:
+                node.start()
+                began = time.monotonic()
+                create(node, count)
+                creation = time.monotonic() - began
+                node.stop(timeout_s=60)
+                start = node.start()
+                mb = node.rss_bytes() / 1e6
+                node.stop(timeout_s=60)
+            finally:
+                node.kill()
+        each = f"{(mb - base_mb) * 1000 / count:.1f}" if count else ""
+        base_mb = mb
+        table.add_row(f"{count:,}", f"{creation:.2f}", f"{start:.2f}", f"{mb:.0f}", each)
+    console.print(table)
+
+
+def create(node: ChronikNode, partitions: int, per_topic: int = 100) -> None:
+    if not partitions:
+        return
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.bootstrap})
+    topics = [NewTopic(f"idle-{n}", per_topic, 1) for n in range(partitions // per_topic)]
+    for future in admin.create_topics(topics, request_timeout=120, operation_timeout=120).values():
+        future.result(120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--partitions", type=int, default=10_000, help="idle partitions of the second table")
+    options = parser.parse_args()
+    console = Console()
+    print_rounds(console, options.rounds)
+    print_idle(console, options.partitions)
+
+
+if __name__ == "__main__":
+    main()
