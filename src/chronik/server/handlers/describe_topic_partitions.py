@@ -12,6 +12,8 @@ from chronik.server.topics import INTERNAL_TOPICS, check_topic_name
 from chronik.wire.api import ApiKey
 
 _PARTITIONS_MAX: Final = 2000
+_NO_ELR: Final[dict[str, Any]] = {"eligible_leader_replicas": (), "last_known_elr": ()}
+"""Null would do by the schema, but Apache Kafka's admin client reads the lists without looking."""
 
 
 def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
@@ -46,7 +48,7 @@ async def describe_topic_partitions(request: Any, ctx: RequestContext) -> Reply:
                 "name": name,
                 "topic_id": topic.topic_id,
                 "is_internal": name in INTERNAL_TOPICS,
-                "partitions": [describe_partition(state, partition) for partition in page],
+                "partitions": [describe_partition(state, partition) | _NO_ELR for partition in page],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
         )
