@@ -140,6 +140,16 @@ class Settings:
         maximum=_INT64_MAX,
     )
 
+    offsets_topic_partitions: int = _setting(
+        50, "partitions of __consumer_offsets when it is created", minimum=1, maximum=10_000
+    )
+    group_initial_rebalance_delay_ms: int = _setting(
+        3_000,
+        "how long the first rebalance of an empty group waits for more members",
+        minimum=0,
+        maximum=300_000,
+    )
+
     frame_bytes_max: int = _setting(
         _LIMITS.frame_bytes_max,
         "longest request; a longer one closes its connection",

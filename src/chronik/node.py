@@ -12,10 +12,14 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from chronik.cluster.local_log import LocalMetadataLog
 from chronik.config import Settings
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.messages import GroupConfig
+from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata.commands import Endpoint, InitCluster, RegisterBroker
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
@@ -47,6 +51,17 @@ def store_options(settings: Settings) -> StoreOptions:
             profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
         )
     )
+
+
+def group_config(settings: Settings) -> CoordinatorConfig:
+    return CoordinatorConfig(
+        classic=GroupConfig(initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms),
+        offsets_topic_partitions=settings.offsets_topic_partitions,
+    )
+
+
+def _new_uuid(rng: random.Random) -> uuid.UUID:
+    return uuid.UUID(int=rng.getrandbits(128), version=4)
 
 
 class Node:
@@ -117,14 +132,23 @@ class _Parts:
             state=lambda: self.metadata.state,
             topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
         )
+        new_uuid = partial(_new_uuid, rng)
+        self.groups = GroupCoordinator(
+            metadata=self.metadata,
+            replicas=self.replicas,
+            config=group_config(settings),
+            now_ms=now_ms,
+            new_uuid=new_uuid,
+        )
         self.services = Services(
             settings=settings,
             metadata=self.metadata,
             replicas=self.replicas,
             limits=limits,
-            new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
+            new_uuid=new_uuid,
             controller_id=lambda: settings.node_id,
             now_ms=now_ms,
+            groups=self.groups,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(
@@ -144,6 +168,7 @@ class _Parts:
         self.metadata.bus.listen(self.replicas.on_event)
         self.replicas.synchronize()
         self.store.start()
+        self.groups.start()
 
     async def register(self, settings: Settings, kafka_port: int) -> None:
         if self.metadata.state.cluster_id is None:
@@ -163,6 +188,7 @@ class _Parts:
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
+        await self.groups.stop()
         self.metadata.close()
         await self.replicas.close()
         await self.store.stop()

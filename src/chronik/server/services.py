@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from chronik.config import Settings
+from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.broker_config import BROKER_CONFIGS
 from chronik.metadata.commands import BROKER_RESOURCE
 from chronik.metadata.state import ClusterState
@@ -50,7 +51,7 @@ class Services:
     """Bytes of the data directory's file system: all, and still usable."""
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    groups: Any = None
+    groups: GroupCoordinator
     transactions: Any = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

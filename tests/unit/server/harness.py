@@ -11,6 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from chronik.config import Settings
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata import commands as c
 from chronik.metadata.store import Committed, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
@@ -89,6 +91,13 @@ class Harness:
         self.log.listener = self.store
         self.replicas = FakeReplicas()
         ids = itertools.count(1000)
+        groups = GroupCoordinator(
+            metadata=self.store,
+            replicas=self.replicas,
+            config=CoordinatorConfig(),
+            now_ms=lambda: 1_000,
+            new_uuid=lambda: UUID(int=next(ids)),
+        )
         self.services = Services(
             settings=Settings(data_dir=Path("/data"), **settings),
             metadata=self.store,
@@ -96,6 +105,7 @@ class Harness:
             new_uuid=lambda: UUID(int=next(ids)),
             controller_id=lambda: 1,
             now_ms=lambda: 1_000,
+            groups=groups,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True

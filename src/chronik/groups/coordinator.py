@@ -1,0 +1,269 @@
+"""The group coordinator: finds the shard and the group, asks the machine, answers when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from chronik.groups.committing import (
+    FetchedOffset,
+    OffsetCommit,
+    commit_offsets,
+    delete_offsets,
+    expire_offsets,
+    fetch_offsets,
+    forget_topic,
+)
+from chronik.groups.consumer_group import ConsumerGroup, Heartbeat, HeartbeatResult, TopicInfo, Topics
+from chronik.groups.group import Group, State
+from chronik.groups.messages import Join, JoinResult, Leave, Sync, SyncResult
+from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
+from chronik.metadata.store import MetadataStore
+from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.replication.journal import Journal, Replicas, Shards, partition_of
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        replicas: Replicas,
+        config: CoordinatorConfig,
+        now_ms: Callable[[], int],
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        """`now_ms` is the wall clock, for what is written down; waiting goes by the loop's own clock."""
+        self.config = config
+        self._metadata = metadata
+        self._now_ms = now_ms
+        self._new_uuid = new_uuid
+        self._topics: Topics | None = None
+        self._topics_index = -1
+        self._expiry: asyncio.TimerHandle | None = None
+        self._shards: Shards[GroupShard] = Shards(
+            OFFSETS_TOPIC,
+            metadata=metadata,
+            replicas=replicas,
+            build=self._build,
+            now_ms=now_ms,
+            on_topic_deleted=self._on_topic_deleted,
+        )
+
+    def _build(self, journal: Journal) -> GroupShard:
+        return GroupShard(journal, self.config, self._now_ms)
+
+    def start(self) -> None:
+        self._shards.start()
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self._shards.stop()
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> TopicPartition:
+        """Whose leader coordinates this group."""
+        topic = self._metadata.state.topics.get(OFFSETS_TOPIC)
+        count = self.config.offsets_topic_partitions if topic is None else len(topic.partitions)
+        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, count))
+
+    async def _shard(self, group_id: str) -> GroupShard:
+        if not group_id:
+            raise RequestError(ErrorCode.invalid_group_id, "The group id is empty.")
+        return await self._any_shard(group_id)
+
+    async def _any_shard(self, group_id: str) -> GroupShard:
+        return await self._shards.get(self.partition_for(group_id).partition)
+
+    def _view(self) -> Topics:
+        """The cluster's topics as KIP-848 groups see them; made anew only when the metadata moved."""
+        state = self._metadata.state
+        if self._topics is None or self._topics_index != state.applied_index:
+            by_name = {
+                topic.name: TopicInfo(topic.topic_id, len(topic.partitions))
+                for topic in state.topics.values()
+            }
+            self._topics_index = state.applied_index
+            if self._topics is None or self._topics.by_name != by_name:
+                self._topics = Topics(state.applied_index, by_name)
+        return self._topics
+
+    # -- classic groups ---------------------------------------------------------------------------
+
+    def new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{self._new_uuid()}"
+
+    async def join(self, group_id: str, join: Join) -> JoinResult:
+        shard = await self._shard(group_id)
+        low, high = self.config.classic.session_timeout_ms_min, self.config.classic.session_timeout_ms_max
+        if not low <= join.session_timeout_ms <= high:
+            raise RequestError(ErrorCode.invalid_session_timeout)
+        if join.member_id and group_id not in shard.groups:
+            raise RequestError(ErrorCode.unknown_member_id)
+        group = shard.classic(group_id)
+        answer: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+        shard.perform(group, group.join(join, answer, now_ms=shard.now_ms()))
+        return await answer
+
+    async def sync(self, group_id: str, sync: Sync) -> SyncResult:
+        shard = await self._shard(group_id)
+        group = self._classic_member_group(shard, group_id)
+        answer: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+        shard.perform(group, group.sync(sync, answer, now_ms=shard.now_ms()))
+        return await answer
+
+    async def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        shard = await self._shard(group_id)
+        group = self._classic_member_group(shard, group_id)
+        group.heartbeat(member_id, instance_id, generation, now_ms=shard.now_ms())
+
+    async def leave(self, group_id: str, leaves: list[Leave]) -> list[ErrorCode]:
+        shard = await self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return await self._remove_members(shard, group, leaves)
+        if group is None:
+            return [ErrorCode.unknown_member_id for _ in leaves]
+        codes, effects = group.leave(leaves, now_ms=shard.now_ms())
+        shard.perform(group, effects)
+        return codes
+
+    async def _remove_members(
+        self, shard: GroupShard, group: ConsumerGroup, leaves: list[Leave]
+    ) -> list[ErrorCode]:
+        """An operator removes members (removeMembersFromConsumerGroup) of a KIP-848 group."""
+        codes, gone = [], []
+        for leave in leaves:
+            found = [
+                member.member_id
+                for member in group.members.values()
+                if member.member_id == leave.member_id
+                or (
+                    not leave.member_id
+                    and leave.instance_id is not None
+                    and member.instance_id == leave.instance_id
+                )
+            ]
+            codes.append(ErrorCode.none if found else ErrorCode.unknown_member_id)
+            gone += [member_id for member_id in found if member_id not in gone]
+        group.remove(gone)
+        await shard.write_dirty(group)
+        return codes
+
+    def _classic_member_group(self, shard: GroupShard, group_id: str) -> Group:
+        group = shard.groups.get(group_id)
+        if not isinstance(group, Group):
+            raise RequestError(ErrorCode.unknown_member_id)
+        return group
+
+    # -- KIP-848 groups ---------------------------------------------------------------------------
+
+    async def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> HeartbeatResult:
+        shard = await self._shard(group_id)
+        group = shard.consumer(group_id, create=beat.member_epoch == 0)
+        try:
+            result = group.heartbeat(
+                beat, self._view(), now_ms=shard.now_ms(), new_member_id=str(self._new_uuid())
+            )
+        finally:
+            if not group.members and not group.epoch:
+                shard.groups.pop(group_id, None)  # the very first member was refused
+        shard.rearm(group_id)
+        await shard.write_dirty(group)
+        return result
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    async def commit(self, commit: OffsetCommit) -> None:
+        shard = await self._any_shard(commit.group_id)
+        await commit_offsets(shard, commit)
+
+    async def fetch(
+        self,
+        group_id: str,
+        wanted: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> list[FetchedOffset]:
+        shard = await self._any_shard(group_id)
+        group = shard.groups.get(group_id)
+        if member_id and member_epoch >= 0:
+            if not isinstance(group, ConsumerGroup):
+                raise RequestError(ErrorCode.unknown_member_id)
+            group.check_commit(member_id, member_epoch)
+        return fetch_offsets(shard, group_id, wanted, require_stable=require_stable)
+
+    async def delete_offsets(
+        self, group_id: str, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        shard = await self._shard(group_id)
+        return await delete_offsets(shard, group_id, tps, self._view())
+
+    def end_transaction(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
+        """A transaction marker was written to this partition of the offsets topic."""
+        shard = self._shards.get_now(tp.partition)
+        if tp.topic == OFFSETS_TOPIC and shard is not None:
+            shard.end_transaction(producer_id, commit=commit)
+
+    # -- looking and deleting -----------------------------------------------------------------------
+
+    async def describe(self, group_id: str) -> AnyGroup:
+        """RequestError(group_id_not_found) if there is none."""
+        return (await self._any_shard(group_id)).find(group_id)
+
+    def list(self) -> list[ListedGroup]:
+        if self._shards.are_loading:
+            raise RequestError(ErrorCode.coordinator_load_in_progress)
+        found = []
+        for shard in self._shards:
+            with_offsets = {group_id for group_id, offsets in shard.offsets.items() if not offsets.is_empty}
+            for group_id in shard.groups.keys() | with_offsets:
+                found.append(_listed(shard.find(group_id)))
+        return found
+
+    async def delete(self, group_id: str) -> None:
+        await (await self._shard(group_id)).delete(group_id)
+
+    # -- forgetting -------------------------------------------------------------------------------
+
+    def _schedule_expiry(self) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(
+            self.config.expiry_interval_ms / 1000, self._expire
+        )
+
+    def _expire(self) -> None:
+        for shard in self._shards:
+            expire_offsets(shard, self._view())
+        self._schedule_expiry()
+
+    def _on_topic_deleted(self, topic: str) -> None:
+        for shard in self._shards:
+            forget_topic(shard, topic)
+
+
+def _listed(group: AnyGroup) -> ListedGroup:
+    if isinstance(group, ConsumerGroup):
+        return ListedGroup(group.group_id, "consumer", group.state_name(), "Consumer")
+    state = State.EMPTY if group.state is State.DEAD else group.state
+    return ListedGroup(group.group_id, group.protocol_type or "", state.value, "Classic")

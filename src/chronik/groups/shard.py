@@ -1,0 +1,343 @@
+"""The groups whose state is in one partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from chronik.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig, Dirty, Part
+from chronik.groups.group import Group, State
+from chronik.groups.messages import Answer, Effect, GroupConfig, Persist
+from chronik.groups.offsets import GroupOffsets
+from chronik.groups.records import (
+    GroupKey,
+    Key,
+    OffsetKey,
+    PartKey,
+    apply_part,
+    decode_committed,
+    decode_group,
+    decode_key,
+    encode_group,
+    encode_key,
+    encode_part,
+)
+from chronik.model import ErrorCode, RequestError
+from chronik.records.batch import BatchHeader, Buffer
+from chronik.records.reader import Record, read_marker, read_records
+from chronik.replication.journal import Journal, Producer, Written
+
+log = logging.getLogger(__name__)
+
+AnyGroup: TypeAlias = Group | ConsumerGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """Kafka: offsets.topic.num.partitions, offset.metadata.max.bytes, offsets.retention.minutes."""
+
+    classic: GroupConfig = field(default_factory=GroupConfig)
+    consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    offsets_topic_partitions: int = 50
+    offset_metadata_bytes_max: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    expiry_interval_ms: int = 600_000
+
+
+class GroupShard:
+    """State, replay and timers. The pure groups decide; this performs what they say."""
+
+    def __init__(self, journal: Journal, config: CoordinatorConfig, now_ms: Callable[[], int]) -> None:
+        self.journal = journal
+        self.config = config
+        self.groups: dict[str, AnyGroup] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self._wall_ms = now_ms
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._closed = False
+
+    # -- time: machines run on the loop's clock, which never jumps; records carry the wall clock ------
+
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self._wall_ms()
+
+    def _to_wall(self, loop_ms: int) -> int:
+        return self._wall_ms() - (self.now_ms() - loop_ms)
+
+    def _to_loop(self, wall_ms: int) -> int:
+        return self.now_ms() - (self._wall_ms() - wall_ms)
+
+    # -- replay -----------------------------------------------------------------------------------
+
+    def apply(self, header: BatchHeader, batch: Buffer) -> None:
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                self.end_transaction(header.producer_id, commit=marker.is_commit)
+            return
+        producer_id = header.producer_id if header.is_transactional else None
+        for record in read_records(batch):
+            try:
+                self._apply_record(record, producer_id)
+            except ValueError as error:
+                log.error("%s: record %d is skipped: %s", self.journal.partition.tp, record.offset, error)
+
+    def _apply_record(self, record: Record, producer_id: int | None) -> None:
+        key = decode_key(record.key or b"")
+        match key:
+            case OffsetKey(group_id, tp):
+                offsets = self.offsets_of(group_id)
+                if record.value is None:
+                    offsets.delete(tp)
+                    return
+                committed = decode_committed(record.value, record_offset=record.offset)
+                if producer_id is None:
+                    offsets.commit(tp, committed)
+                else:
+                    offsets.pend(producer_id, tp, committed)
+            case GroupKey(group_id):
+                if record.value is None:
+                    if isinstance(self.groups.get(group_id), Group):
+                        del self.groups[group_id]
+                    return
+                saved = decode_group(record.value)
+                saved = replace(saved, state_since_ms=self._to_loop(saved.state_since_ms))
+                self.groups[group_id] = Group.restore(
+                    group_id, saved, self.config.classic, now_ms=self.now_ms()
+                )
+            case PartKey(group_id, part, _):
+                if record.value is None and part is Part.GROUP:
+                    if isinstance(self.groups.get(group_id), ConsumerGroup):
+                        del self.groups[group_id]
+                    return
+                group = self.groups.get(group_id)
+                if not isinstance(group, ConsumerGroup):
+                    if record.value is None:
+                        return
+                    group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer)
+                apply_part(group, key, record.value)
+            case None:
+                pass
+
+    def opened(self) -> None:
+        for group_id, group in self.groups.items():
+            if isinstance(group, ConsumerGroup):
+                group.after_replay(now_ms=self.now_ms())
+            self.rearm(group_id)
+        if self.groups or self.offsets:
+            found = len(self.groups.keys() | self.offsets.keys())
+            log.info("%s: coordinating %d groups", self.journal.partition.tp, found)
+
+    def close(self) -> None:
+        self._closed = True
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for group in self.groups.values():
+            if isinstance(group, Group):
+                self._answer(group.close(ErrorCode.not_coordinator, now_ms=self.now_ms()))
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            offsets = self.offsets[group_id] = GroupOffsets()
+        return offsets
+
+    def offsets_of_existing(self, group_id: str) -> GroupOffsets:
+        offsets = self.offsets.get(group_id)
+        return GroupOffsets() if offsets is None else offsets
+
+    def find(self, group_id: str) -> AnyGroup:
+        """An existing group; one that has only offsets is an empty classic one."""
+        group = self.groups.get(group_id)
+        if group is None:
+            if self.offsets_of_existing(group_id).is_empty:
+                raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+            group = Group(group_id, self.config.classic, now_ms=self.now_ms())
+        return group
+
+    def classic(self, group_id: str) -> Group:
+        """The classic group of this id, made if there is none; an empty group of the other kind gives way."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                raise RequestError(
+                    ErrorCode.inconsistent_group_protocol, f"Group {group_id} uses the consumer protocol."
+                )
+            self.append([(key, None) for key in self._keys_of(group)], lambda written: None)
+            del self.groups[group_id]
+            group = None
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, self.config.classic, now_ms=self.now_ms())
+        return group
+
+    def consumer(self, group_id: str, *, create: bool) -> ConsumerGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, Group):
+            if group.state is not State.EMPTY:
+                raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+            if create:
+                self._stop_timer(group_id)
+                del self.groups[group_id]
+                self.append([(GroupKey(group_id), None)], lambda written: None)
+            group = None
+        if group is None:
+            if not create:
+                raise RequestError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer)
+        return group
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        records: Sequence[tuple[Key, bytes | None]],
+        done: Callable[[Written], None],
+        *,
+        producer: Producer | None = None,
+    ) -> int:
+        encoded = [(encode_key(key), value) for key, value in records]
+        return self.journal.append(encoded, done, producer=producer)
+
+    async def write(
+        self, records: Sequence[tuple[Key, bytes | None]], *, producer: Producer | None = None
+    ) -> int:
+        encoded = [(encode_key(key), value) for key, value in records]
+        return await self.journal.write(encoded, producer=producer)
+
+    async def write_dirty(self, group: ConsumerGroup) -> None:
+        """Make durable what changed in the group; what could not be written stays to be written."""
+        dirty = set(group.dirty)
+        if not dirty:
+            return
+        group.dirty.clear()
+        try:
+            await self.write(self._encode_dirty(group, dirty))
+        except RequestError:
+            group.dirty |= dirty
+            raise
+
+    def _encode_dirty(self, group: ConsumerGroup, dirty: Iterable[Dirty]) -> list[tuple[Key, bytes | None]]:
+        keys = [
+            PartKey(group.group_id, part, member_id) for part, member_id in sorted(dirty, key=_dirty_order)
+        ]
+        return [(key, encode_part(group, key)) for key in keys]
+
+    def _keys_of(self, group: AnyGroup) -> list[Key]:
+        """All records that the group may have."""
+        if isinstance(group, Group):
+            return [GroupKey(group.group_id)]
+        members = set(group.members) | set(group.target)
+        per_member = (Part.CURRENT, Part.TARGET, Part.MEMBER)
+        keys: list[Key] = [PartKey(group.group_id, part, member) for member in members for part in per_member]
+        return [*keys, PartKey(group.group_id, Part.TARGET_EPOCH), PartKey(group.group_id, Part.GROUP)]
+
+    async def delete(self, group_id: str) -> None:
+        """Forget an empty group and its offsets."""
+        group = self.find(group_id)
+        if isinstance(group, Group) and group.state is not State.EMPTY:
+            raise RequestError(ErrorCode.non_empty_group)
+        if isinstance(group, ConsumerGroup) and group.members:
+            raise RequestError(ErrorCode.non_empty_group)
+        offsets = self.offsets_of_existing(group_id)
+        keys: list[Key] = [OffsetKey(group_id, tp) for tp, _ in offsets]
+        keys += self._keys_of(group)
+        self.groups.pop(group_id, None)
+        self.offsets.pop(group_id, None)
+        self._stop_timer(group_id)
+        if isinstance(group, Group):
+            self._answer(group.close(ErrorCode.coordinator_not_available, now_ms=self.now_ms()))
+        await self.write([(key, None) for key in keys])
+
+    def forget(self, group_id: str) -> None:
+        """Drop an empty group that has no offsets."""
+        group = self.groups.pop(group_id)
+        self._stop_timer(group_id)
+        self.append([(key, None) for key in self._keys_of(group)], lambda written: None)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for offsets in self.offsets.values():
+            offsets.end_transaction(producer_id, commit=commit)
+
+    # -- performing what a classic group says ---------------------------------------------------------
+
+    def perform(self, group: Group, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self._persist(group, effect)
+        self._answer(effects)
+        self.rearm(group.group_id)
+
+    def _persist(self, group: Group, persist: Persist) -> None:
+        def done(written: Written) -> None:
+            if not self._closed:
+                self.perform(
+                    group, group.persisted(persist.number, now_ms=self.now_ms(), error=written.error)
+                )
+
+        saved = replace(persist.saved, state_since_ms=self._to_wall(persist.saved.state_since_ms))
+        self.append([(GroupKey(group.group_id), encode_group(saved))], done)
+
+    def _answer(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                token = effect.token
+                if isinstance(token, asyncio.Future) and not token.done():
+                    token.set_result(effect.result)
+
+    # -- timers -----------------------------------------------------------------------------------
+
+    def rearm(self, group_id: str) -> None:
+        """Wake up when the group's next deadline comes; an earlier timer just finds nothing to do."""
+        group = self.groups.get(group_id)
+        deadline_ms = None if group is None else group.next_deadline_ms()
+        present = self._timers.get(group_id)
+        if deadline_ms is None or self._closed:
+            self._stop_timer(group_id)
+            return
+        if present is not None:
+            if present[0] <= deadline_ms:
+                return
+            present[1].cancel()
+        delay_s = max(deadline_ms - self.now_ms(), 0) / 1000
+        timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._on_timer, group_id)
+        self._timers[group_id] = (deadline_ms, timer)
+
+    def _stop_timer(self, group_id: str) -> None:
+        present = self._timers.pop(group_id, None)
+        if present is not None:
+            present[1].cancel()
+
+    def _on_timer(self, group_id: str) -> None:
+        self._timers.pop(group_id, None)
+        group = self.groups.get(group_id)
+        if self._closed or group is None:
+            return
+        if isinstance(group, Group):
+            self.perform(group, group.advance(now_ms=self.now_ms()))
+            return
+        gone = group.advance(now_ms=self.now_ms())
+        if gone:
+            log.info("group %s: members %s were not heard of in time", group_id, ", ".join(gone))
+            dirty = set(group.dirty)
+            group.dirty.clear()
+
+            def done(written: Written) -> None:
+                if written.error is not ErrorCode.none:
+                    group.dirty |= dirty
+
+            self.append(self._encode_dirty(group, dirty), done)
+        self.rearm(group_id)
+
+
+def _dirty_order(dirty: Dirty) -> tuple[str, int]:
+    """Members before what refers to them."""
+    return dirty.member_id, dirty.part.value

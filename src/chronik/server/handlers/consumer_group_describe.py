@@ -1,0 +1,97 @@
+"""ConsumerGroupDescribe: epochs, members and assignments of KIP-848 groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronik.groups.assignors import Partitions
+from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember
+from chronik.model import ErrorCode, RequestError
+from chronik.server.authorized import GROUP_OPERATIONS, NOT_REQUESTED
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.handlers.consumer_group_heartbeat import grouped
+from chronik.wire.api import ApiKey
+
+_MEMBER_TYPE_CONSUMER = 1
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(groups=[_failed(group_id, code, message) for group_id in request.group_ids])
+
+
+def _failed(group_id: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": -1,
+        "assignment_epoch": -1,
+        "assignor_name": "",
+        "members": [],
+    }
+
+
+@handles(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    on_error=_on_error,
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def consumer_group_describe(request: Any, ctx: RequestContext) -> Reply:
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            group = await ctx.services.groups.describe(group_id)
+            if not isinstance(group, ConsumerGroup):
+                raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+            described = _describe(group, ctx)
+        except RequestError as error:
+            described = _failed(group_id, error.code, error.message)
+        described["authorized_operations"] = (
+            GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+        )
+        groups.append(described)
+    return reply(groups=groups)
+
+
+def _describe(group: ConsumerGroup, ctx: RequestContext) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none,
+        "group_id": group.group_id,
+        "group_state": group.state_name(),
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor(),
+        "members": [
+            _member(member, group.target.get(member.member_id, frozenset()), ctx)
+            for member in group.members.values()
+        ],
+    }
+
+
+def _member(member: ConsumerMember, target: Partitions, ctx: RequestContext) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": list(member.topic_names),
+        "subscribed_topic_regex": member.topic_regex,
+        "assignment": _assignment(member.assigned, ctx),
+        "target_assignment": _assignment(target, ctx),
+        "member_type": _MEMBER_TYPE_CONSUMER,
+    }
+
+
+def _assignment(partitions: Partitions, ctx: RequestContext) -> dict[str, Any]:
+    names = ctx.services.state.topic_names
+    return {
+        "topic_partitions": [
+            {**topic, "topic_name": names[topic["topic_id"]]}
+            for topic in grouped(partitions)
+            if topic["topic_id"] in names  # deleted meanwhile
+        ]
+    }

@@ -1,0 +1,33 @@
+"""DeleteGroups: empty groups and their offsets are forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronik.model import ErrorCode
+from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.wire.api import ApiKey
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(results=[{"group_id": group_id, "error_code": code} for group_id in request.groups_names])
+
+
+@handles(
+    ApiKey.DELETE_GROUPS,
+    versions=(0, 2),
+    on_error=_on_error,
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def delete_groups(request: Any, ctx: RequestContext) -> Reply:
+    results = []
+    for group_id in request.groups_names:
+        code = ErrorCode.none
+        try:
+            await ctx.services.groups.delete(group_id)
+        except Exception as error:
+            code, _ = error_of(error, ErrorCode.coordinator_not_available)
+            if code is ErrorCode.unknown_server_error:
+                raise
+        results.append({"group_id": group_id, "error_code": code})
+    return reply(results=results)
