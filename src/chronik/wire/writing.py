@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from chronik.model import ErrorCode
 from chronik.wire.shape import FIXED, EntityType, FieldShape, shape_of
 
 __all__ = ["write_entity"]
@@ -179,7 +178,6 @@ def _timestamp(value: Any) -> int:
 
 
 _TO_WIRE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "error_code": lambda value: value.value if isinstance(value, ErrorCode) else int(value or 0),
     "timedelta_i32": _milliseconds,
     "timedelta_i64": _milliseconds,
     "datetime_i64": _timestamp,
