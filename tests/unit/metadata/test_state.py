@@ -240,6 +240,48 @@ def test_an_entry_is_never_applied_twice() -> None:
         cluster.state.apply(c.Noop(), cluster.state.applied_index)
 
 
+def test_a_change_touches_its_partition_alone() -> None:
+    cluster = Cluster(brokers=4)
+    cluster.do(orders((1, 2, 3), (2, 3, 1), (3, 1, 2)))
+    before = cluster.state.topics["orders"].partitions
+    cluster.do(
+        c.ChangePartition(
+            topic_id=ORDERS, partition=1, partition_epoch=0, replicas=(2, 3, 1, 4), adding=(4,), removing=(3,)
+        )
+    )
+    after = cluster.state.topics["orders"].partitions
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert (after[1].adding, after[1].removing, after[1].isr) == ((4,), (3,), (2, 3, 1))
+
+
+def test_a_leader_that_is_fenced_may_stay_but_not_be_elected() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    cluster.do(c.FenceBroker(broker_id=2, broker_epoch=2))
+    assert cluster.refused(cluster.change(leader=2)) == ErrorCode.eligible_leaders_not_available
+    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
+    assert cluster.do(cluster.change(isr=(1, 3))).refused is None
+
+
+def test_a_leader_can_start_a_new_epoch() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    outcome = cluster.do(cluster.change(bump_leader_epoch=True))
+    assert outcome.events == (
+        e.LeaderChanged(tp=TopicPartition("orders", 0), topic_id=ORDERS, leader=1, leader_epoch=1),
+    )
+
+
+def test_looking_things_up() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    assert cluster.state.partition(TopicPartition("orders", 1)) is None
+    assert cluster.state.partition(TopicPartition("orders", -1)) is None
+    assert cluster.state.partition(TopicPartition("other", 0)) is None
+    cluster.do(c.FenceBroker(broker_id=2, broker_epoch=2))
+    assert [broker.broker_id for broker in cluster.state.live_brokers()] == [1, 3]
+
+
 # --- properties ---
 
 broker_ids = st.integers(1, 5)

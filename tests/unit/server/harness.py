@@ -16,9 +16,11 @@ from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata import commands as c
 from chronik.metadata.store import Committed, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
+from chronik.replication.partition import Partition
 from chronik.server.dispatch import Connection, Dispatcher, Handler
 from chronik.server.handlers import all_handlers
 from chronik.server.services import Services
+from chronik.storage.epochs import EpochHistory
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 
@@ -51,6 +53,14 @@ class FakePartition:
     size_bytes: int = 4096
     timestamps: list[tuple[int, int, int]] = field(default_factory=list)
     """(offset, timestamp, leader epoch)"""
+
+    epochs: EpochHistory = field(default_factory=EpochHistory)
+
+    check_epoch = Partition.check_epoch
+
+    @property
+    def log(self) -> FakePartition:
+        return self
 
     async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         return next((found for found in self.timestamps if found[1] >= timestamp), None)

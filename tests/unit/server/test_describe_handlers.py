@@ -13,6 +13,7 @@ from chronik.model import ErrorCode
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
 from chronik.server.services import FeatureRange
+from chronik.storage.epochs import EpochHistory
 from chronik.wire.api import ApiKey
 from tests.unit.server.harness import Harness
 
@@ -137,6 +138,38 @@ def test_unknown_and_repeated_partitions() -> None:
         ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=[{"name": "t", "partitions": twice}]
     )
     assert {p.error_code for p in response.topics[0].partitions} == {ErrorCode.invalid_request}
+
+
+# --- OffsetForLeaderEpoch ---
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_where_epochs_ended(version: int) -> None:
+    harness = Harness()
+    harness.replicas.add("t", leader_epoch=7, epochs=EpochHistory([(2, 10), (4, 50), (5, 80)]))
+
+    def end(epoch: int, current: int = -1, partition: int = 0) -> tuple[ErrorCode, int, int]:
+        wanted = {"partition": partition, "leader_epoch": epoch, "current_leader_epoch": current}
+        response = harness.call(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            version,
+            replica_id=-1,
+            topics=[{"topic": "t", "partitions": [wanted]}],
+        )
+        (found,) = response.topics[0].partitions
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    assert end(7) == (ErrorCode.none, 7, 120)
+    assert end(6) == (ErrorCode.none, 5, 120)
+    assert end(4) == (ErrorCode.none, 4, 80)
+    assert end(3) == (ErrorCode.none, 2, 50)
+    assert end(1) == (ErrorCode.none, 1, 10)
+    assert end(8) == (ErrorCode.none, -1, -1)
+    assert end(-1) == (ErrorCode.none, -1, -1)
+    assert end(4, current=7) == (ErrorCode.none, 4, 80)
+    assert end(4, current=6) == (ErrorCode.fenced_leader_epoch, -1, -1)
+    assert end(4, current=8) == (ErrorCode.unknown_leader_epoch, -1, -1)
+    assert end(4, partition=3) == (ErrorCode.unknown_topic_or_partition, -1, -1)
 
 
 # --- DeleteRecords ---

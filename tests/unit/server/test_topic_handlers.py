@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import datetime
 from typing import Any
 from uuid import UUID
@@ -9,7 +11,10 @@ from uuid import UUID
 import pytest
 
 from chronik.metadata import commands as c
-from chronik.model import ErrorCode, PeerError
+from chronik.model import ErrorCode, Limits, PeerError
+from chronik.server.dispatch import Dispatcher
+from chronik.server.handlers import all_handlers
+from chronik.server.topics import ensure_topic
 from chronik.wire.api import ApiKey
 from tests.unit.server.harness import Harness
 
@@ -377,6 +382,8 @@ def test_named_topics_and_unknown_ones() -> None:
         "?": ErrorCode.invalid_topic_exception,
     }
     assert response.next_cursor is None
+    (partition,) = next(topic for topic in response.topics if topic.name == "a").partitions
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
 
 
 def test_a_timeout_is_told_per_topic() -> None:
@@ -393,3 +400,34 @@ def test_a_timeout_is_told_per_topic() -> None:
         timeout=datetime.timedelta(milliseconds=10),
     )
     assert result.topics[0].error_code == ErrorCode.request_timed_out
+
+
+def test_limits_are_inclusive() -> None:
+    harness = Harness()
+    harness.topic("a")
+    harness.services = dataclasses.replace(harness.services, limits=Limits(partitions_per_topic_max=3))
+    harness.dispatcher = Dispatcher(all_handlers(), harness.services, strict=True)
+    assert create(harness, {"name": "b", "num_partitions": 3})["b"].error_code == ErrorCode.none
+    assert create(harness, {"name": "c", "num_partitions": 4})["c"].error_code == ErrorCode.invalid_partitions
+    for count, code in ((3, ErrorCode.none), (4, ErrorCode.invalid_partitions)):
+        wanted = {"name": "a", "count": count, "assignments": None}
+        response = harness.call(ApiKey.CREATE_PARTITIONS, 3, topics=[wanted], timeout=1000)
+        assert response.results[0].error_code == code
+
+
+def test_two_clients_that_create_the_same_topic_both_get_it() -> None:
+    harness = Harness()
+
+    async def both() -> list[UUID]:
+        topics = await asyncio.gather(*(ensure_topic(harness.services, "new") for _ in range(2)))
+        return [topic.topic_id for topic in topics]
+
+    append = harness.log.append
+
+    async def late(data: bytes) -> int:
+        await asyncio.sleep(0)
+        return await append(data)
+
+    harness.log.append = late  # type: ignore[method-assign]
+    first, second = asyncio.run(both())
+    assert first == second

@@ -34,6 +34,7 @@ from chronik.server.handlers import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )
@@ -68,6 +69,7 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )

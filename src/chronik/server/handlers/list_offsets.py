@@ -8,7 +8,6 @@ from typing import Any, Final
 from chronik.model import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
-from chronik.server.epochs import check_leader_epoch
 from chronik.wire.api import ApiKey
 
 LATEST: Final = -1
@@ -62,7 +61,7 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
         ):
             raise RequestError(ErrorCode.unsupported_version)
         partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition_index))
-        check_leader_epoch(partition.leader_epoch, getattr(wanted, "current_leader_epoch", NO_EPOCH))
+        partition.check_epoch(getattr(wanted, "current_leader_epoch", NO_EPOCH))
         found = await _find(partition, wanted.timestamp, _readable_end(request, partition))
     except Exception as error:
         code, _ = error_of(error, ErrorCode.not_leader_or_follower)

@@ -1,0 +1,63 @@
+"""OffsetForLeaderEpoch: where an epoch ended here, so that a client can tell whether its log was cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronik.model import NO_EPOCH, NO_OFFSET, ErrorCode, TopicPartition
+from chronik.replication.partition import Partition
+from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.wire.api import ApiKey
+
+
+def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+    return reply(
+        topics=[
+            {
+                "topic": topic.topic,
+                "partitions": [_result(one.partition, code, NO_EPOCH, NO_OFFSET) for one in topic.partitions],
+            }
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    on_error=_on_error,
+    unavailable=ErrorCode.not_leader_or_follower,
+)
+async def offset_for_leader_epoch(request: Any, ctx: RequestContext) -> Reply:
+    return reply(
+        topics=[
+            {"topic": topic.topic, "partitions": [_answer(ctx, topic.topic, one) for one in topic.partitions]}
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(ctx: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+    try:
+        partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition))
+        partition.check_epoch(wanted.current_leader_epoch)
+        epoch, end_offset = _end(partition, wanted.leader_epoch)
+    except Exception as error:
+        code, _ = error_of(error, ErrorCode.not_leader_or_follower)
+        return _result(wanted.partition, code, NO_EPOCH, NO_OFFSET)
+    return _result(wanted.partition, ErrorCode.none, epoch, end_offset)
+
+
+def _end(partition: Partition, epoch: int) -> tuple[int, int]:
+    """The largest epoch up to `epoch` that wrote here, and the offset at which the next one began."""
+    if epoch == partition.leader_epoch:
+        return epoch, partition.log_end_offset
+    if not 0 <= epoch < partition.leader_epoch:
+        return NO_EPOCH, NO_OFFSET
+    found, end_offset = partition.log.epochs.end_offset(epoch, partition.log_end_offset)
+    # Older than everything that is left: whatever the client has of it is gone from here.
+    return (found, end_offset) if found != NO_EPOCH else (epoch, partition.log_start_offset)
+
+
+def _result(partition: int, code: ErrorCode, epoch: int, end_offset: int) -> dict[str, Any]:
+    return {"partition": partition, "error_code": code, "leader_epoch": epoch, "end_offset": end_offset}
