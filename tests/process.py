@@ -104,18 +104,20 @@ class ServerProcess:
             time.sleep(POLL_S)
         return time.monotonic() - began
 
-    def stop(self, *, timeout_s: float = 15) -> float:
-        """SIGTERM, and wait for an orderly end; returns the seconds that took."""
+    def stop(self, *, number: signal.Signals = signal.SIGTERM, timeout_s: float = 15) -> float:
+        """A signal, and wait for an orderly end; returns the seconds that took."""
         process = self._process
         if process is None or process.poll() is not None:
             return 0.0
         began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ServerFailed(f"{self.name} ignored SIGTERM for {timeout_s} s: {self.log_tail()}") from None
+            raise ServerFailed(
+                f"{self.name} ignored {number.name} for {timeout_s} s: {self.log_tail()}"
+            ) from None
         if code not in (0, 143):  # 143: a Java process that ended in order on SIGTERM
             raise ServerFailed(f"{self.name} ended with {code}: {self.log_tail()}")
         return time.monotonic() - began

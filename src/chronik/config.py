@@ -51,7 +51,7 @@ BOOTSTRAP_VARIABLE: Final = "CHRONIK_BOOTSTRAP"
 """Where the client commands look for a cluster. Not about a node, so not in the table."""
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::", "*"})
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 _PORT_MAX: Final = 65_535
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import importlib
+import fcntl
 import logging
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ import typer
 
 from chronik import __version__
 from chronik.cli.settings import CONFIG_OPTION, load, with_settings
-from chronik.config import Resolved, Settings
+from chronik.config import BOOTSTRAP_DEFAULT, Resolved, Settings
 from chronik.model import ChronikError
 
 
@@ -47,7 +48,7 @@ def start(config: Annotated[Path | None, CONFIG_OPTION] = None, *, flags: dict[s
     )
     for warning in resolved.warnings:
         logging.getLogger("chronik.config").warning("%s", warning)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with locked(resolved.settings.data_dir), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(resolved))
 
 
@@ -61,28 +62,43 @@ def loop_factory() -> Any:
 
 async def serve(resolved: Resolved) -> None:
     """Start the node, say where it is, stop it in order at the first signal; a second one kills."""
-    settings = resolved.settings
+    from chronik.node import Node
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = importlib.import_module("chronik.node").Node(settings)
+    node = Node(resolved.settings)
     try:
         await node.start()
     except OSError as error:
-        with contextlib.suppress(Exception):
-            await node.stop()
         raise StartFailed(why(error)) from None
-    print(greeting(settings), flush=True)
+    print(greeting(resolved.settings, node.kafka_port), flush=True)
     await stop.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
     await node.stop()
 
 
-def greeting(settings: Settings) -> str:
-    kafka = settings.advertised(kafka_port=settings.kafka_port)
-    server = "" if settings.kafka_port == 9092 else f" --bootstrap-server {kafka}"
+@contextlib.contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Keep other nodes out of the data directory: recovery cuts what a running one is about to write."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        file = (data_dir / "lock").open("w")
+    except OSError as error:
+        raise StartFailed(why(error)) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartFailed(f"{data_dir}: another node is using this data directory") from None
+        yield
+
+
+def greeting(settings: Settings, kafka_port: int) -> str:
+    kafka = settings.advertised(kafka_port=kafka_port)
+    server = "" if str(kafka) == BOOTSTRAP_DEFAULT else f" --bootstrap {kafka}"
     return "\n".join(
         (
             f"chronik {__version__}, node {settings.node_id}",

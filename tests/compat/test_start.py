@@ -1,0 +1,124 @@
+"""`chronik start` as a process: what a person or a service manager sees of it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.clients import Confluent, Record
+from tests.node import ChronikNode
+
+START_SECONDS_MAX = 1.5
+STOP_SECONDS_MAX = 2.0
+IDLE_RSS_BYTES_MAX = 120e6
+
+
+@pytest.fixture(autouse=True)
+def only_chronik(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--broker") != "chronik":
+        pytest.skip("about chronik alone")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ChronikNode]:
+    made = ChronikNode(tmp_path / "node")
+    yield made
+    made.kill()
+
+
+def refused(node: ChronikNode) -> str:
+    """Run a start that must fail; returns the one sentence it says."""
+    node.folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        node.command(),
+        cwd=node.folder,
+        env=node.environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("chronik: ")]
+    assert len(sentences) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return sentences[0]
+
+
+def test_it_says_what_a_newcomer_needs(node: ChronikNode) -> None:
+    node.start()
+    node.stop()
+    said = node.log.read_text()
+    assert node.bootstrap in said
+    assert str(node.data_dir) in said
+    assert f"chronik produce greetings --bootstrap {node.bootstrap}" in said
+
+
+def test_start_to_first_produce_is_quick_and_small(node: ChronikNode) -> None:
+    seconds = node.start()
+    assert Confluent(node.bootstrap).produce("first", [Record(b"x")]) == [0]
+    assert seconds < START_SECONDS_MAX
+    assert node.rss_bytes() < IDLE_RSS_BYTES_MAX
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order(node: ChronikNode, number: signal.Signals) -> None:
+    node.start()
+    client = Confluent(node.bootstrap)
+    assert client.produce("kept", [Record(b"%d" % n) for n in range(100)]) == list(range(100))
+    idle = socket.create_connection(("127.0.0.1", node.kafka_port))  # nobody may hold up the stop
+    assert node.stop(number=number) < STOP_SECONDS_MAX
+    idle.close()
+    node.start()
+    assert [record.value for record in client.consume("kept", 100)] == [b"%d" % n for n in range(100)]
+
+
+def test_after_kill_it_comes_back_with_what_was_acknowledged(node: ChronikNode) -> None:
+    node.start()
+    client = Confluent(node.bootstrap)
+    client.produce("kept", [Record(b"%d" % n) for n in range(1000)])
+    node.kill()
+    node.start()
+    assert [record.value for record in client.consume("kept", 1000)] == [b"%d" % n for n in range(1000)]
+
+
+def test_a_second_node_on_the_same_data_is_refused_and_the_first_undisturbed(
+    node: ChronikNode, tmp_path: Path
+) -> None:
+    node.start()
+    client = Confluent(node.bootstrap)
+    client.produce("kept", [Record(b"before")])
+    second = ChronikNode(tmp_path / "second", data_dir=node.data_dir)
+    assert refused(second).endswith("another node is using this data directory")
+    assert client.produce("kept", [Record(b"after")]) == [1]
+
+
+def test_a_port_in_use_is_one_sentence(node: ChronikNode, tmp_path: Path) -> None:
+    node.start()
+    sentence = refused(ChronikNode(tmp_path / "second", kafka_port=node.kafka_port))
+    assert str(node.kafka_port) in sentence
+    assert "--kafka-port" in sentence
+
+
+def test_a_data_directory_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused(ChronikNode(tmp_path / "node", data_dir=tmp_path / "file"))
+
+
+def test_a_wrong_variable_is_one_sentence(tmp_path: Path) -> None:
+    node = ChronikNode(tmp_path / "node", env={"CHRONIK_WAL_PROFILE": "hihg"})
+    assert "did you mean high?" in refused(node)
+
+
+def test_it_advertises_what_it_was_told(tmp_path: Path) -> None:
+    node = ChronikNode(tmp_path / "node", bind="0.0.0.0", advertise="localhost")
+    with node:
+        metadata = Confluent(node.bootstrap).admin.list_topics(timeout=10)
+        (broker,) = metadata.brokers.values()
+        assert (broker.host, broker.port) == ("localhost", node.kafka_port)
