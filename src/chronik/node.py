@@ -147,6 +147,7 @@ class _Parts:
             limits=limits,
             new_uuid=new_uuid,
             controller_id=lambda: settings.node_id,
+            disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
             groups=self.groups,
         )

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.error import KafkaException
+from kafka import KafkaAdminClient
 
 from tests import java
 from tests.compat.clients import Confluent, Record
@@ -168,6 +169,20 @@ def test_cluster_tool(broker: ServerProcess) -> None:
     assert re.search(r"Cluster ID: \S+", out)
     endpoints = java.run(f"{TOOLS}.ClusterTool", "list-endpoints", "--bootstrap-server", broker.bootstrap).out
     assert str(broker.kafka_port) in endpoints
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python_describes_log_dirs(broker: ServerProcess, admin: AdminClient, topic: str) -> None:
+    make(admin, topic)
+    Confluent(broker.bootstrap).produce(topic, [Record(value=b"x" * 5000)])
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        described = repr(client.describe_log_dirs())
+    finally:
+        client.close()
+    assert topic in described
+    assert int(re.search(r"total_bytes\W+(\d+)", described)[1]) > 0  # type: ignore[index]
+    assert int(re.search(r"usable_bytes\W+(\d+)", described)[1]) > 0  # type: ignore[index]
 
 
 def test_no_reassignments_are_under_way(broker: ServerProcess) -> None:
