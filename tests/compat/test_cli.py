@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,49 @@ def test_a_group_is_listed_described_moved_and_deleted(broker: ServerProcess, cl
     code, _, err = cli.run("group", "describe", group)
     assert code == 2
     assert "`chronik group list` shows those there are" in err
+
+
+def test_a_member_of_a_group_goes_on_where_the_last_one_stopped(cli: Cli, topic: str) -> None:
+    cli("produce", topic, stdin="".join(f"{n}\n" for n in range(10)))
+    as_member = ("consume", topic, "--group", f"{topic}-group", "--from-beginning")
+    assert cli(*as_member, "--max-messages", "4") == "0\n1\n2\n3\n"
+    assert cli(*as_member, "--max-messages", "6") == "4\n5\n6\n7\n8\n9\n"
+    assert cli(*as_member, "--timeout", "2") == ""
+
+
+def test_members_of_a_group_share_the_partitions_and_take_over(cli: Cli, topic: str) -> None:
+    cli("topic", "create", topic, "--partitions", "4")
+    group = f"{topic}-group"
+    flags = ("consume", topic, "--group", group, "--from-beginning", "--format", "{partition}")
+    one, two = cli.start(*flags), cli.start(*flags)
+    try:
+        wait_for(lambda: shares(cli, group) == [2, 2])
+        one.send_signal(signal.SIGINT)
+        assert one.wait(30) == 130
+        wait_for(lambda: shares(cli, group) == [4])
+        for partition in range(4):
+            cli("produce", topic, "--partition", str(partition), stdin="x\n")
+        assert two.stdout is not None
+        assert sorted(two.stdout.readline() for _ in range(4)) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+        two.send_signal(signal.SIGINT)
+        assert two.wait(30) == 130
+    finally:
+        one.kill()
+        two.kill()
+    (described,) = cli.json("group", "describe", group)
+    assert [row["lag"] for row in described["partitions"]] == [0, 0, 0, 0]
+
+
+def shares(cli: Cli, group: str) -> list[int]:
+    """How many partitions each member owns."""
+    code, out, _ = cli.run("group", "describe", group, "--json")
+    return sorted(len(m["partitions"]) for m in json.loads(out)[0]["members"]) if code == 0 else []
+
+
+def wait_for(fact: Callable[[], bool], timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not fact():
+        assert time.monotonic() < end, "it did not come true in time"
 
 
 def test_a_group_with_members_is_left_alone(broker: ServerProcess, cli: Cli, topic: str) -> None:

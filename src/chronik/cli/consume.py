@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -18,35 +16,16 @@ from chronik.cli.client import (
     human_bytes,
     partition_numbers,
     print_json,
-    progress,
     run,
 )
-from chronik.cli.render import Renderer, renderer
+from chronik.cli.reading import FOREVER, Read, Stop, read_as_member, read_partitions
+from chronik.cli.render import renderer
 from chronik.model import TopicPartition
 
 if TYPE_CHECKING:
-    from chronik.client import Cluster, Consumer, Fetched
+    from chronik.client import Cluster
 
 _ISOLATION: Final = ("read_uncommitted", "read_committed")
-_FOREVER: Final = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What to read and when to stop."""
-
-    starts: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int] | None
-    max_messages: int
-    idle_ms: int | None
-
-
-@dataclass(slots=True)
-class _Read:
-    records: int = 0
-    size_bytes: int = 0
-    seconds: float = 0.0
-    timed_out: bool = False
 
 
 def register(app: typer.Typer) -> None:
@@ -85,6 +64,12 @@ _Format = Annotated[
 ]
 _JsonLines = Annotated[bool, typer.Option("--json", help="one JSON object per line")]
 _CountOnly = Annotated[bool, typer.Option("--count", help="count the records, print only the sum")]
+_Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="GROUP", help="as a member of this group, which remembers the place"
+    ),
+]
 _Isolation = Annotated[str, typer.Option("--isolation", metavar="LEVEL", help=" or ".join(_ISOLATION))]
 
 
@@ -99,6 +84,7 @@ def consume(
     template: _Format = None,
     as_json: _JsonLines = False,
     count: _CountOnly = False,
+    group: _Group = None,
     isolation: _Isolation = "read_uncommitted",
     servers: Bootstrap = None,
 ) -> None:
@@ -112,6 +98,8 @@ def consume(
 
       chronik consume orders --partition 0 --offset 1000 --max-messages 5 --json
 
+      chronik consume orders --group billing --from-beginning
+
       chronik consume load --from-beginning --to-end --count
     """
     if isolation not in _ISOLATION:
@@ -120,23 +108,27 @@ def consume(
         raise CommandFailed("--count prints only the sum, so --max-messages and --format do not go with it")
     if from_beginning and offset is not None:
         raise CommandFailed("--from-beginning and --offset both say where to start: give one of them")
-    render = renderer(template, as_json=as_json)
-    start = _parse_start("earliest" if from_beginning else offset or "latest")
-
-    async def work(cluster: Cluster) -> _Read:
-        from chronik.client import Consumer, FetchOptions
-
-        committed = isolation == "read_committed"
-        tps = await _chosen(cluster, topic, partitions)
-        plan = _Plan(
-            starts=await _starts(cluster, tps, start, committed),
-            ends=await _ends(cluster, tps, committed) if to_end else None,
-            max_messages=max_messages or _FOREVER,
-            idle_ms=int(timeout * 1000) if timeout is not None else None,
+    if group is not None and (to_end or partitions or offset is not None or count):
+        raise CommandFailed(
+            "a --group knows its place: --offset, --partition, --to-end and --count do not go with it"
         )
-        consumer = Consumer(cluster, FetchOptions(read_committed=committed), on_out_of_range="earliest")
-        async with consumer:
-            return await _read(consumer, plan, None if count else render)
+    render = None if count else renderer(template, as_json=as_json)
+    start = _parse_start("earliest" if from_beginning else offset or "latest")
+    stop = Stop(
+        max_messages=max_messages or FOREVER,
+        idle_ms=int(timeout * 1000) if timeout is not None else None,
+    )
+
+    async def work(cluster: Cluster) -> Read:
+        committed = isolation == "read_committed"
+        if group is not None:
+            await partition_numbers(cluster, topic)
+            where: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"
+            return await read_as_member(cluster, topic, group, where, committed, stop, render)
+        tps = await _chosen(cluster, topic, partitions)
+        starts = await _starts(cluster, tps, start, committed)
+        ends = await _ends(cluster, tps, committed) if to_end else None
+        return await read_partitions(cluster, starts, ends, committed, stop, render)
 
     read = run(servers, work, timeout=timeout if timeout is not None else 60.0)
     if count:
@@ -196,63 +188,7 @@ async def _ends(cluster: Cluster, tps: list[TopicPartition], committed: bool) ->
     return {tp: at.offset for tp, at in ends.items()}
 
 
-async def _read(consumer: Consumer, plan: _Plan, render: Renderer | None) -> _Read:
-    """Read until one of the plan's ends; without a renderer only count."""
-    read = _Read()
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    consumer.assign(plan.starts)
-    total = _total(plan)
-    out = sys.stdout.buffer
-    # A bar and records on one terminal would overwrite each other.
-    bar = total is not None and (render is None or not sys.stdout.isatty())
-    with progress("read", total, enabled=bar) as show:
-        while read.records < plan.max_messages and not _at_end(consumer, plan):
-            fetched = await consumer.poll(plan.idle_ms)
-            if not fetched and plan.idle_ms is not None:
-                read.timed_out = True
-                break
-            for part in fetched:
-                end = _FOREVER if plan.ends is None else plan.ends[part.tp]
-                if render is None:
-                    _count(part, end, read)
-                else:
-                    for record in part.records()[: plan.max_messages - read.records]:
-                        if record.offset < end:
-                            read.records += 1
-                            out.write(render(part.tp, record))
-            out.flush()
-            show(read.records)
-    read.seconds = loop.time() - started
-    return read
-
-
-def _count(part: Fetched, end: int, read: _Read) -> None:
-    """Count by batch headers; only a batch that is not wanted as a whole is looked into."""
-    from chronik.client.visibility import visible_batches
-    from chronik.records.reader import read_records
-
-    for position, header in visible_batches(part.data, part.aborted):
-        if header.base_offset >= part.fetch_offset and header.last_offset < end:
-            read.records += header.record_count
-        else:
-            records = read_records(part.data, position)
-            read.records += sum(part.fetch_offset <= record.offset < end for record in records)
-        read.size_bytes += header.size_bytes
-
-
-def _total(plan: _Plan) -> int | None:
-    if plan.ends is None:
-        return plan.max_messages if plan.max_messages < _FOREVER else None
-    behind = sum(max(0, end - plan.starts[tp]) for tp, end in plan.ends.items())
-    return min(behind, plan.max_messages)
-
-
-def _at_end(consumer: Consumer, plan: _Plan) -> bool:
-    return plan.ends is not None and all(consumer.position(tp) >= end for tp, end in plan.ends.items())
-
-
-def _print_count(topic: str, read: _Read, *, as_json: bool) -> None:
+def _print_count(topic: str, read: Read, *, as_json: bool) -> None:
     per_second = read.records / read.seconds if read.seconds else 0.0
     if as_json:
         print_json(

@@ -9,8 +9,8 @@ Invariants: every wait has a deadline or belongs to a caller who cancels it; ret
 (`Unanswered`) or certainly did not (`Unreachable`, `RequestError`). Time is `loop.time()` and sockets
 are `loop.create_connection()`, so the client runs inside a loop with virtual time. No threads.
 
-Not its job: group membership and assignment (the broker's `groups` serves other people's
-clients), schemas, serialization of keys and values.
+Not its job: assignment of partitions to members (the broker does it), schemas, serialization of keys
+and values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from chronik.client.admin import Admin
 from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
 from chronik.client.consumer import Consumer, ConsumerRecord, Fetched, FetchOptions
+from chronik.client.group_consumer import GroupConsumer
+from chronik.client.groups import Groups
 from chronik.client.options import Address, ClientOptions, parse_bootstrap
 from chronik.client.producer import Delivery, Producer, partition_for_key
 from chronik.client.retry import Unanswered, Unreachable
+from chronik.client.transactions import Transactions
 
 __all__ = [
     "Address",
@@ -34,10 +37,13 @@ __all__ = [
     "Delivery",
     "FetchOptions",
     "Fetched",
+    "GroupConsumer",
+    "Groups",
     "Metadata",
     "PartitionInfo",
     "Producer",
     "TopicInfo",
+    "Transactions",
     "Unanswered",
     "Unreachable",
     "parse_bootstrap",

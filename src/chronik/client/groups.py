@@ -120,12 +120,19 @@ class Groups:
 
         return await self._cluster.on_coordinator("group", group_id, attempt)
 
-    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the offsets of a group without members; refused while it has some."""
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        member_id: str = "",
+        member_epoch: int = -1,
+    ) -> None:
+        """Set offsets of a group: as one of its members, or from outside while it has none."""
         fields = {
             "group_id": group_id,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
+            "generation_id_or_member_epoch": member_epoch,
+            "member_id": member_id,
             "retention_time": -1,
             "topics": [
                 {
