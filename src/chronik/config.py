@@ -143,9 +143,6 @@ class Settings:
     offsets_topic_partitions: int = _setting(
         50, "partitions of __consumer_offsets when it is created", minimum=1, maximum=10_000
     )
-    transactions_topic_partitions: int = _setting(
-        50, "partitions of __transaction_state when it is created", minimum=1, maximum=10_000
-    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000,
         "how long the first rebalance of an empty group waits for more members",
@@ -166,6 +163,13 @@ class Settings:
     cluster_id: str | None = _setting(None, "the cluster's id; by default made up once and kept")
     cluster_secret: str | None = _setting(None, "what nodes of one cluster prove to each other", secret=True)
 
+    admin_api_key: str | None = _setting(
+        None,
+        "key that HTTP calls need which change something or show records; without one, "
+        "changes are possible only while the node listens on loopback",
+        secret=True,
+    )
+
     peers: tuple[Peer, ...] = ()
 
     def advertised(self, *, kafka_port: int) -> Address:
@@ -173,6 +177,11 @@ class Settings:
         if self.advertise is not None:
             return Address(self.advertise.host, self.advertise.port or kafka_port)
         return Address(socket.gethostname() if self.bind in _WILDCARDS else self.bind, kafka_port)
+
+    @property
+    def reachable_here(self) -> str:
+        """The host under which this machine reaches the node's own ports."""
+        return "127.0.0.1" if self.bind in _WILDCARDS else self.bind
 
     @staticmethod
     def load(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None) -> Resolved:

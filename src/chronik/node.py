@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 
+from chronik.admin.context import AdminContext
+from chronik.admin.counts import EventCounts
+from chronik.admin.door import HttpDoor
 from chronik.cluster.local_log import LocalMetadataLog
+from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.messages import GroupConfig
@@ -30,27 +32,14 @@ from chronik.replication.manager import ReplicaManager
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
 from chronik.server.listener import KafkaListener
-from chronik.server.peers import BrokerPeers
-from chronik.server.services import FeatureRange, Services, broker_configs
+from chronik.server.services import Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
-from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
-from chronik.transactions.gate import TransactionGate
-from chronik.transactions.markers import MarkerWriter
-from chronik.transactions.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
-
-FEATURES: Final = MappingProxyType(
-    {
-        "group.version": FeatureRange(low=0, high=1, level=1),
-        "transaction.version": FeatureRange(low=0, high=2, level=2),
-    }
-)
-"""KIP-848 groups; transactions that raise the epoch at every end (KIP-890). Clients look here first."""
 
 
 def _wall_clock_ms() -> int:
@@ -89,12 +78,16 @@ class Node:
         disk: Disk | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
         rng: random.Random | None = None,
+        with_http: bool = True,
     ) -> None:
+        """`with_http=False` leaves out what needs threads and real sockets (the simulator)."""
         self.settings = settings
         self._given_disk = disk
         self._now_ms = now_ms
         self._rng = rng or random.SystemRandom()
         self.kafka_port = 0
+        self.http_port = 0
+        self._http = HttpDoor() if with_http else None
         self._parts: _Parts | None = None
 
     @property
@@ -109,9 +102,13 @@ class Node:
         parts = _Parts(self.settings, disk, self._now_ms, self._rng)
         self._parts = parts
         try:
+            if self._http is not None:
+                self.http_port = self._http.bind(self.settings.bind, self.settings.http_port)
             await parts.load_metadata()
             self.kafka_port = await parts.listener.start(self.settings.bind, self.settings.kafka_port)
-            await parts.register(self.settings, self.kafka_port)
+            await parts.register(self.settings, self.kafka_port, self.http_port)
+            if self._http is not None:
+                await self._http.open(partial(parts.admin_context, self.kafka_port))
         except BaseException:
             await self.stop()
             raise
@@ -119,6 +116,8 @@ class Node:
     async def stop(self) -> None:
         """Answer what is under way, make everything durable, let go of every resource."""
         parts, self._parts = self._parts, None
+        if self._http is not None:
+            await self._http.close()
         if parts is not None:
             await parts.stop()
             if self._given_disk is None:
@@ -134,6 +133,7 @@ class _Parts:
             Limits(), frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
         )
         self.disk = disk
+        self.events = EventCounts()
         self._rng = rng
         self.store: LogStore
         self.store, self.recovery = open_store(disk, root, store_options(settings))
@@ -155,31 +155,6 @@ class _Parts:
             now_ms=now_ms,
             new_uuid=new_uuid,
         )
-        self.peers = BrokerPeers(self.metadata)
-        markers = MarkerWriter(
-            node_id=settings.node_id,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            peers=self.peers,
-            now_ms=now_ms,
-            on_marker=lambda tp, marker: self.groups.end_transaction(
-                tp, marker.producer_id, commit=marker.is_commit
-            ),
-        )
-        self.transactions = TransactionCoordinator(
-            metadata=self.metadata,
-            replicas=self.replicas,
-            markers=markers,
-            producer_ids=ProducerIds(self.metadata, settings.node_id),
-            config=TransactionConfig(topic_partitions=settings.transactions_topic_partitions),
-            now_ms=now_ms,
-        )
-        gate = TransactionGate(
-            node_id=settings.node_id,
-            metadata=self.metadata,
-            coordinator=self.transactions,
-            peers=self.peers,
-        )
         self.services = Services(
             settings=settings,
             metadata=self.metadata,
@@ -189,10 +164,7 @@ class _Parts:
             controller_id=lambda: settings.node_id,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
-            features=FEATURES,
             groups=self.groups,
-            transactions=self.transactions,
-            gate=gate,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(
@@ -210,23 +182,57 @@ class _Parts:
         known.add((METADATA_TOPIC_ID.bytes, 0))
         self.store.forget_missing(lambda topic_id, partition: (topic_id, partition) in known)
         self.metadata.bus.listen(self.replicas.on_event)
+        self.metadata.bus.listen(self.events.on_event)
         self.replicas.synchronize()
         self.store.start()
         self.groups.start()
-        self.transactions.start()
 
-    async def register(self, settings: Settings, kafka_port: int) -> None:
+    async def register(self, settings: Settings, kafka_port: int, http_port: int) -> None:
         if self.metadata.state.cluster_id is None:
             cluster_id = settings.cluster_id or self.services.new_uuid().hex[:22]
             await self.metadata.submit(InitCluster(cluster_id=cluster_id))
         address = settings.advertised(kafka_port=kafka_port)
+        endpoints = {"kafka": Endpoint(host=address.host, port=address.port or kafka_port)}
+        if http_port:
+            endpoints["http"] = Endpoint(host=address.host, port=http_port)
         await self.metadata.submit(
             RegisterBroker(
                 broker_id=settings.node_id,
                 incarnation=self.services.new_uuid(),
-                endpoints={"kafka": Endpoint(host=address.host, port=address.port or kafka_port)},
+                endpoints=endpoints,
                 rack=settings.rack,
             )
+        )
+
+    def admin_context(self, kafka_port: int) -> AdminContext:
+        from chronik.admin.loopback import Loopback
+        from chronik.admin.peers import Peers
+
+        loop = asyncio.get_running_loop()
+        settings = self.services.settings
+        return AdminContext(
+            settings=settings,
+            services=self.services,
+            listener=self.listener,
+            store=self.store,
+            raft_status=self.raft_status,
+            events=self.events,
+            loopback=Loopback(settings.reachable_here, kafka_port),
+            peers=Peers(settings.node_id, lambda: self.metadata.state),
+            loop_time=loop.time,
+            started=loop.time(),
+        )
+
+    def raft_status(self) -> RaftStatus:
+        node_id, index = self.services.settings.node_id, self.metadata.state.applied_index
+        return RaftStatus(
+            node_id=node_id,
+            role="single",
+            term=0,
+            leader_id=node_id,
+            last_log_index=self.metadata_log.last_index,
+            last_committed_index=index,
+            last_applied_index=index,
         )
 
     async def stop(self) -> None:
@@ -234,8 +240,6 @@ class _Parts:
         await self.dispatcher.close()
         await self.services.close()
         await self.groups.stop()
-        await self.transactions.stop()
-        await self.peers.close()
         self.metadata.close()
         await self.replicas.close()
         await self.store.stop()

@@ -73,7 +73,7 @@ async def serve(resolved: Resolved) -> None:
         await node.start()
     except OSError as error:
         raise StartFailed(why(error)) from None
-    print(greeting(resolved.settings, node.kafka_port), flush=True)
+    print(greeting(resolved.settings, node.kafka_port, node.http_port), flush=True)
     await stop.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
@@ -96,14 +96,15 @@ def locked(data_dir: Path) -> Iterator[None]:
         yield
 
 
-def greeting(settings: Settings, kafka_port: int) -> str:
+def greeting(settings: Settings, kafka_port: int, http_port: int) -> str:
     kafka = settings.advertised(kafka_port=kafka_port)
     server = "" if str(kafka) == BOOTSTRAP_DEFAULT else f" --bootstrap {kafka}"
     return "\n".join(
         (
             f"chronik {__version__}, node {settings.node_id}",
-            f"  Kafka  {kafka}",
-            f"  data   {settings.data_dir.resolve()}",
+            f"  Kafka    {kafka}",
+            f"  console  http://{kafka.host}:{http_port}",
+            f"  data     {settings.data_dir.resolve()}",
             "Any Kafka client can use it now, or in another terminal:",
             f"  echo hello | chronik produce greetings{server}",
             f"  chronik consume greetings --from-beginning{server}",

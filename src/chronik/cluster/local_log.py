@@ -32,6 +32,10 @@ class LocalMetadataLog:
                         listener.on_committed([Committed(record.offset + 1, record.value or b"")])
                     offset = header.next_offset
 
+    @property
+    def last_index(self) -> int:
+        return self._log.log_end_offset
+
     async def append(self, data: bytes) -> int:
         batch = build_batch([Record(key=None, value=data, timestamp_ms=0)])
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -241,6 +241,13 @@ class GroupCoordinator:
             for group_id in shard.groups.keys() | with_offsets:
                 found.append(_listed(shard.find(group_id)))
         return found
+
+    def committed(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Group, partition and offset of everything committed to groups coordinated here."""
+        for shard in self._shards:
+            for group_id, offsets in shard.offsets.items():
+                for tp, committed in offsets:
+                    yield group_id, tp, committed.offset
 
     async def delete(self, group_id: str) -> None:
         await (await self._shard(group_id)).delete(group_id)

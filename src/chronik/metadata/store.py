@@ -14,6 +14,7 @@ from chronik.metadata.events import Resync
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
+from chronik.metrics import WriteStages, clock
 from chronik.model import ErrorCode, RequestError, Unavailable
 
 __all__ = ["Committed", "MetadataListener", "MetadataLog", "MetadataStore"]
@@ -64,6 +65,8 @@ class MetadataStore:
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
         self.state = ClusterState()
         self.bus = EventBus()
+        self.stages = WriteStages()
+        """Filled here (applied) and by the log underneath (wal, sent, committed, the path)."""
 
     async def submit(self, command: Command, *, timeout_s: float = SUBMIT_TIMEOUT_S) -> Outcome:
         """Have the command committed and applied on this node.
@@ -73,12 +76,14 @@ class MetadataStore:
         """
         self._sequence += 1
         sequence = self._sequence
+        started = clock()
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[sequence] = waiter
         try:
             async with asyncio.timeout(timeout_s):
                 await self._log.append(encode_entry(Entry(self._origin, sequence, command)))
                 outcome = await waiter
+            self.stages.applied.observe(clock() - started)
         except TimeoutError:
             raise RequestError(
                 ErrorCode.request_timed_out, "The metadata change was not committed in time."

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from chronik.metrics import clock
 from chronik.model import PeerError
 from chronik.records.batch import Buffer
 from chronik.server.dispatch import Connection
@@ -29,11 +30,13 @@ WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
 class _Slot:
     """A request's place in the line of responses."""
 
-    __slots__ = ("_connection", "_frame_bytes", "buffers", "is_done")
+    __slots__ = ("_connection", "_frame_bytes", "api_key", "buffers", "is_done", "started")
 
-    def __init__(self, connection: KafkaConnection, frame_bytes: int) -> None:
+    def __init__(self, connection: KafkaConnection, frame_bytes: int, api_key: int, started: float) -> None:
         self._connection = connection
         self._frame_bytes = frame_bytes
+        self.api_key = api_key
+        self.started = started
         self.buffers: list[Buffer] = []
         self.is_done = False
 
@@ -44,6 +47,7 @@ class _Slot:
         self.is_done = True
         if buffers:
             self.buffers = buffers
+        self._connection.answered(self)
         self._connection.slot_done(self._frame_bytes)
 
     def close(self) -> None:
@@ -57,6 +61,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
         self._loop = listener.loop
+        self._stats = listener.stats
         self._decoder = FrameDecoder(listener.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -122,6 +127,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
+        self._stats.received_bytes += nbytes
         try:
             for frame in self._decoder.received(nbytes):
                 self._on_frame(frame)
@@ -134,7 +140,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         header, offset = parse_request_header(frame)
-        slot = _Slot(self, len(frame))
+        slot = _Slot(self, len(frame), header.api_key, clock())
         self._slots.append(slot)
         self._held_bytes += len(frame)
         self._listener.memory.take(len(frame))
@@ -159,6 +165,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # --- responses ---------------------------------------------------------------------------------
 
+    def answered(self, slot: _Slot) -> None:
+        self._stats.answered(slot.api_key, clock() - slot.started)
+
     def slot_done(self, frame_bytes: int) -> None:
         if self._transport is None:
             return
@@ -179,6 +188,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         out, self._out = self._out, []
         if transport is None or transport.is_closing():
             return
+        self._stats.sent_bytes += sum(map(len, out))
         if len(out) == 1:
             transport.write(out[0])
         else:

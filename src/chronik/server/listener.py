@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from chronik.metrics import ServerStats
 from chronik.model import Limits
 from chronik.server.connection import KafkaConnection
 from chronik.server.dispatch import Dispatcher
@@ -69,8 +70,8 @@ class KafkaListener:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
-        self.held_back_count = 0
-        """How often a socket was not read because the node had enough to do."""
+        self._held_back_since = 0.0
+        self.stats = ServerStats()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which the system chose if `port` is 0."""
@@ -113,8 +114,9 @@ class KafkaListener:
         return any(pressure.full for pressure in self._pressures)
 
     def when_relieved(self, connection: KafkaConnection) -> None:
-        self.held_back_count += 1
+        self.stats.held_back += 1
         if not self._held_back:
+            self._held_back_since = self.loop.time()
             for pressure in self._pressures:
                 if pressure.full:
                     pressure.when_room(self._relieved)
@@ -122,6 +124,8 @@ class KafkaListener:
 
     def _relieved(self) -> None:
         held, self._held_back = self._held_back, {}
+        if held:
+            self.stats.held_back_seconds += self.loop.time() - self._held_back_since
         for connection in held:
             connection.update_reading()
 

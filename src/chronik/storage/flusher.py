@@ -46,6 +46,10 @@ class Flusher:
         """Segment files cannot take what comes in: senders wait, or memory would grow without bound."""
         return self._unflushed_bytes > UNFLUSHED_BYTES_MAX
 
+    @property
+    def unflushed_bytes(self) -> int:
+        return self._unflushed_bytes
+
     def when_room(self, callback: Callable[[], None]) -> None:
         self._room_waiters.append(callback)
 

@@ -15,10 +15,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from chronik.metrics import COUNTS, Histogram, clock
 from chronik.model import StorageError
 from chronik.records.batch import Buffer
 from chronik.storage.disk import Disk, File, Lane
@@ -68,7 +69,8 @@ class WalStats:
     rounds: int = 0
     entries: int = 0
     bytes: int = 0
-    round_seconds: float = 0.0
+    round_seconds: Histogram = field(default_factory=Histogram)
+    round_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     failed_rounds: int = 0
     backpressure_events: int = 0
 
@@ -118,6 +120,7 @@ class Wal:
         self._pending_bytes = 0
         self._in_round: list[_Pending] = []
         self._round_started = 0.0
+        self._round_clock = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._next_sequence = next_sequence
         self._next_round = next_round
@@ -198,6 +201,7 @@ class Wal:
         self._next_round += 1
         self._in_round = entries
         self._round_started = self._loop.time()
+        self._round_clock = clock()
         buffers: list[Buffer] = []
         for entry in entries:
             buffers.append(
@@ -279,8 +283,9 @@ class Wal:
         stats.rounds += 1
         stats.entries += len(entries)
         stats.bytes += written
-        seconds = self._loop.time() - self._round_started
-        stats.round_seconds += seconds
+        seconds = clock() - self._round_clock
+        stats.round_seconds.observe(seconds)
+        stats.round_entries.observe(len(entries))
         self._on_round(len(entries), written, seconds)
         for entry in entries:
             entry.sink.committed(entry.token)

@@ -21,7 +21,8 @@ def answer(request: Any, code_of: Any) -> Reply:
     return reply(
         topics=[
             {
-                **({"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}),
+                "name": getattr(topic, "name", ""),
+                "topic_id": getattr(topic, "topic_id", None),
                 "partitions": [
                     {
                         "partition_index": one.partition_index,

@@ -1,0 +1,69 @@
+"""What endpoints work with. Built once by the node, complete at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chronik.admin.counts import EventCounts, HttpStats
+from chronik.cluster.status import RaftStatus
+from chronik.config import Settings
+from chronik.metadata.state import ClusterState
+from chronik.metrics import Histogram
+from chronik.model import NodeId, TopicPartition
+from chronik.server.listener import KafkaListener
+from chronik.server.services import Services
+from chronik.storage.store import LogStore
+
+if TYPE_CHECKING:
+    from chronik.admin.loopback import Loopback
+    from chronik.admin.peers import Peers
+
+__all__ = ["AdminContext", "QueryFigures"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFigures:
+    """How search and SQL are doing on this node."""
+
+    is_up: bool = False
+    restarts: int = 0
+    documents: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lag_records: Mapping[TopicPartition, int] = field(default_factory=dict)
+    seconds: Mapping[str, Histogram] = field(default_factory=dict)
+    """By kind of request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminContext:
+    settings: Settings
+    services: Services
+    listener: KafkaListener
+    store: LogStore
+    raft_status: Callable[[], RaftStatus]
+    events: EventCounts
+    http: HttpStats = field(default_factory=HttpStats)
+    loopback: Loopback
+    """A Kafka client of the cluster, for what any node must answer whoever leads."""
+    peers: Peers
+    loop_time: Callable[[], float]
+    started: float
+    replication_lag_seconds: Callable[[], Mapping[NodeId, float]] = dict
+    """For how long each follower has been behind; empty on a node without followers."""
+    membership: Any = None
+    """The cluster's membership (add, remove, rebalance); None on a node that is a cluster by itself."""
+    queries: Any = None
+    """Search and SQL; None where they are not offered."""
+
+    @property
+    def state(self) -> ClusterState:
+        return self.services.state
+
+    @property
+    def node_id(self) -> int:
+        return self.settings.node_id
+
+    @property
+    def up_seconds(self) -> float:
+        return self.loop_time() - self.started

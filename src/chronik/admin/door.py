@@ -1,0 +1,59 @@
+"""Opens and closes the HTTP port for a node. Light: the server itself is imported when it is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chronik.admin.context import AdminContext
+
+__all__ = ["HttpDoor"]
+
+
+class HttpDoor:
+    """The port is bound first, so that it can be registered and a taken one is known before anything else."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._server: Any = None
+        self._context: AdminContext | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port; returns it, which the system chose if `port` is 0."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.setblocking(False)
+            taken.bind(("" if host == "*" else host, port))
+            taken.listen(128)
+        except OSError as error:
+            taken.close()
+            reason = f"HTTP cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
+            raise OSError(error.errno, reason) from None
+        self._socket = taken
+        bound: int = taken.getsockname()[1]
+        return bound
+
+    async def open(self, build: Callable[[], AdminContext]) -> None:
+        """Serve. The imports run beside the loop, which has Kafka clients to serve already."""
+        loop = asyncio.get_running_loop()
+        module = await loop.run_in_executor(None, importlib.import_module, "chronik.admin.server")
+        if self._socket is None:
+            return
+        self._context = build()
+        self._server = module.HttpServer(self._context)
+        await self._server.start(self._socket)
+
+    async def close(self) -> None:
+        taken, self._socket = self._socket, None
+        if self._server is not None:
+            await self._server.stop()
+        if self._context is not None:
+            await self._context.loopback.close()
+        if taken is not None:
+            taken.close()

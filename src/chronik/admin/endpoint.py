@@ -1,0 +1,136 @@
+"""An endpoint: what it is called, what it takes and gives, who may call it. Declared where it is written."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from chronik.admin.errors import HttpError, sentence
+
+if TYPE_CHECKING:
+    from chronik.admin.context import AdminContext
+
+__all__ = ["Access", "Call", "Content", "Endpoint", "endpoint"]
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+
+
+class Access(enum.Enum):
+    OPEN = "open"
+    """Shows how the node is, never what records say."""
+    DATA = "data"
+    """Shows records: needs the API key wherever one is set."""
+    CHANGE = "change"
+    """Changes something: needs the API key unless only this machine can reach the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An answer that is not JSON made of a value."""
+
+    body: bytes
+    media_type: str
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    context: AdminContext
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    authorization: str | None = None
+    """As it came, to be handed on to other nodes."""
+
+
+Function: TypeAlias = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    method: str
+    path: str
+    summary: str
+    function: Function
+    query: type | None
+    body: type | None
+    answer: Any
+    """The type of the answer, for the description; None if it is not JSON."""
+    media_type: str
+    access: Access
+    body_bytes_max: int
+    deadline_s: float
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def doc(self) -> str:
+        return " ".join((self.function.__doc__ or "").split())
+
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)(?::\w+)?}", self.path)
+
+    def parse_query(self, given: Mapping[str, str]) -> Any:
+        if self.query is None:
+            return None
+        known = {one.encode_name for one in msgspec.structs.fields(self.query)}
+        if unknown := sorted(set(given) - known):
+            raise HttpError(
+                400,
+                "invalid_query",
+                f"There is no parameter {unknown[0]!r}; known are {', '.join(sorted(known))}.",
+            )
+        try:
+            return msgspec.convert(dict(given), self.query, strict=False)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise HttpError(400, "invalid_query", sentence(str(error))) from None
+
+    def parse_body(self, data: bytes) -> Any:
+        if self.body is None:
+            return None
+        try:
+            return msgspec.json.decode(data or b"{}", type=self.body)
+        except msgspec.ValidationError as error:
+            raise HttpError(400, "invalid_body", sentence(str(error))) from None
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise HttpError(400, "malformed_json", f"The body is not JSON: {error}.") from None
+
+
+def endpoint(
+    method: str,
+    path: str,
+    *,
+    summary: str,
+    query: type | None = None,
+    body: type | None = None,
+    answer: Any = None,
+    media_type: str = "application/json",
+    access: Access = Access.OPEN,
+    body_bytes_max: int = BODY_BYTES_MAX,
+    deadline_s: float = 30.0,
+) -> Callable[[Function], Endpoint]:
+    def declare(function: Function) -> Endpoint:
+        return Endpoint(
+            method=method,
+            path=path,
+            summary=summary,
+            function=function,
+            query=query,
+            body=body,
+            answer=answer,
+            media_type=media_type,
+            access=access,
+            body_bytes_max=body_bytes_max,
+            deadline_s=deadline_s,
+        )
+
+    return declare

@@ -1,0 +1,106 @@
+"""Asks the other nodes over their HTTP ports: one small JSON client, bounded in bytes and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import h11
+import msgspec
+
+from chronik.admin.errors import Failure, HttpError
+from chronik.metadata.commands import Endpoint as Address
+from chronik.metadata.state import ClusterState
+from chronik.model import NodeId, Unavailable
+
+__all__ = ["HTTP_ENDPOINT", "Peers", "request_json"]
+
+HTTP_ENDPOINT: Final = "http"
+"""Name of the HTTP port among the endpoints a broker registers."""
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class Peers:
+    def __init__(self, node_id: NodeId, state: Callable[[], ClusterState]) -> None:
+        self._node_id = node_id
+        self._state = state
+
+    def addresses(self) -> dict[NodeId, Address]:
+        """The other nodes that the cluster believes to be alive and that serve HTTP."""
+        return {
+            broker.broker_id: broker.endpoints[HTTP_ENDPOINT]
+            for broker in self._state().live_brokers()
+            if broker.broker_id != self._node_id and HTTP_ENDPOINT in broker.endpoints
+        }
+
+    async def ask(
+        self,
+        node_id: NodeId,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        timeout_s: float,
+        authorization: str | None = None,
+    ) -> Any:
+        """Another node's answer; HttpError as it gave it, Unavailable when it did not answer."""
+        address = self.addresses().get(node_id)
+        if address is None:
+            raise Unavailable(f"node {node_id} is not there")
+        headers = {} if authorization is None else {"authorization": authorization}
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(timeout_s):
+                status, answer = await request_json(address.host, address.port, method, path, data, headers)
+        except TimeoutError:
+            raise Unavailable(f"node {node_id} did not answer within {timeout_s:g} s") from None
+        except (OSError, h11.ProtocolError, msgspec.DecodeError) as error:
+            raise Unavailable(f"node {node_id} cannot be asked: {error}") from None
+        if status >= 400:
+            failure = msgspec.convert(answer, Failure)
+            raise HttpError(status, failure.code, f"Node {node_id}: {failure.message}")
+        return answer
+
+
+async def request_json(
+    host: str, port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> tuple[int, Any]:
+    """One request on a connection of its own; status and decoded body."""
+    reader, writer = await asyncio.open_connection(host, port)
+    connection = h11.Connection(h11.CLIENT)
+    try:
+        sent = {"host": f"{host}:{port}", "connection": "close", "accept": "application/json", **headers}
+        if body is not None:
+            sent |= {"content-type": "application/json", "content-length": str(len(body))}
+        head = h11.Request(method=method, target=path, headers=list(sent.items()))
+        writer.write(connection.send(head) or b"")
+        if body:
+            writer.write(connection.send(h11.Data(data=body)) or b"")
+        writer.write(connection.send(h11.EndOfMessage()) or b"")
+        await writer.drain()
+        return await _answer(connection, reader)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, Any]:
+    status, parts, size = 0, [], 0
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(65536))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            size += len(event.data)
+            if size > ANSWER_BYTES_MAX:
+                raise OSError("the answer is too long")
+            parts.append(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            return status, msgspec.json.decode(b"".join(parts) or b"null")
+        elif isinstance(event, h11.ConnectionClosed):
+            raise OSError("the connection was closed before the answer")

@@ -1,0 +1,49 @@
+"""Every endpoint, one file per noun, listed here in the order in which people should read them.
+
+Nothing registers itself on import. Where paths overlap, the first in the list wins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.admin.endpoint import Endpoint
+from chronik.admin.routes.cluster import cluster_status, node_status, nodes_status
+from chronik.admin.routes.configs import change_topic_config, settings, topic_config
+from chronik.admin.routes.console import console_asset, console_page
+from chronik.admin.routes.docs import docs_page, openapi
+from chronik.admin.routes.groups import group_details, groups
+from chronik.admin.routes.health import health, ready
+from chronik.admin.routes.membership import add_node, rebalance, remove_node
+from chronik.admin.routes.messages import messages, produce_message
+from chronik.admin.routes.metrics import metrics
+from chronik.admin.routes.raft import raft_status
+from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    health,
+    ready,
+    metrics,
+    raft_status,
+    cluster_status,
+    nodes_status,
+    node_status,
+    add_node,
+    remove_node,
+    rebalance,
+    topics,
+    create_topic,
+    topic_details,
+    delete_topic,
+    topic_config,
+    change_topic_config,
+    messages,
+    produce_message,
+    groups,
+    group_details,
+    settings,
+    openapi,
+    docs_page,
+    console_page,
+    console_asset,
+)

@@ -1,0 +1,82 @@
+"""Settings of the node, configs of topics."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.admin.routes.topics import config_text, known_topic
+from chronik.config import table
+from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
+from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig, check_topic_configs
+
+
+class SettingView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: str | None
+    doc: str
+
+
+class SettingList(msgspec.Struct, frozen=True):
+    settings: list[SettingView]
+
+
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: str
+    is_set: bool
+    """Set for this topic; otherwise the brokers' value or the default."""
+    doc: str
+
+
+class ConfigList(msgspec.Struct, frozen=True):
+    topic: str
+    configs: list[ConfigView]
+
+
+class ConfigChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    config: dict[str, str | int | float | bool | None]
+    """null puts a config back to its default."""
+
+
+@endpoint("GET", "/admin/config", summary="The node's settings, secrets left out", answer=SettingList)
+async def settings(call: Call) -> SettingList:
+    rows = []
+    for setting in table().values():
+        value = getattr(call.context.settings, setting.name)
+        if value is not None:
+            value = "(hidden)" if setting.rule.secret else config_text(value)
+        rows.append(SettingView(name=setting.name, value=value, doc=setting.doc))
+    return SettingList(rows)
+
+
+@endpoint("GET", "/admin/topics/{name}/config", summary="A topic's configs", answer=ConfigList)
+async def topic_config(call: Call) -> ConfigList:
+    topic = known_topic(call.context, call.path["name"])
+    in_force: TopicConfig = call.context.services.topic_config(topic.name)
+    rows = []
+    for name, definition in TOPIC_CONFIGS.items():
+        value = getattr(in_force, name.replace(".", "_"))
+        text = ",".join(value) if isinstance(value, tuple) else config_text(value)
+        rows.append(ConfigView(name=name, value=text, is_set=name in topic.configs, doc=definition.doc))
+    return ConfigList(topic.name, rows)
+
+
+@endpoint(
+    "POST",
+    "/admin/topics/{name}/config",
+    summary="Change a topic's configs",
+    body=ConfigChanges,
+    answer=ConfigList,
+    access=Access.CHANGE,
+)
+async def change_topic_config(call: Call) -> ConfigList:
+    """All of them or none."""
+    topic = known_topic(call.context, call.path["name"])
+    values = {name: None if v is None else config_text(v) for name, v in call.body.config.items()}
+    check_topic_configs({name: value for name, value in values.items() if value is not None})
+    await call.context.services.metadata.submit(
+        SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
+    )
+    found: ConfigList = await topic_config.function(call)
+    return found

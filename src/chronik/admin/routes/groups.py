@@ -1,0 +1,116 @@
+"""Consumer groups: members, committed offsets, lag. Asked from whichever node coordinates them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from chronik.admin.context import AdminContext
+from chronik.admin.endpoint import Call, endpoint
+from chronik.client.groups import Groups
+from chronik.client.offsets import LATEST, list_offsets
+from chronik.model import ChronikError, NodeId, TopicPartition
+
+DESCRIBED_AT_ONCE = 16
+
+
+class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partition: int
+    committed_offset: int
+    end_offset: int | None
+    """Null when the partition is gone or has no leader."""
+    lag: int | None
+    member_id: str | None
+
+
+class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    client_id: str
+    host: str
+    partition_count: int
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: str
+    state: str
+    group_type: str
+    assignor: str
+    coordinator: NodeId
+    lag: int | None
+    """Sum over the partitions with a known end."""
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    groups: list[GroupView]
+    incomplete: list[str]
+    """Groups whose coordinator did not answer."""
+
+
+@endpoint("GET", "/admin/groups", summary="Consumer groups and their lag", answer=GroupList)
+async def groups(call: Call) -> GroupList:
+    client = Groups(call.context.loopback.cluster())
+    listed = await client.list()
+    at_once = asyncio.Semaphore(DESCRIBED_AT_ONCE)
+
+    async def one(group_id: str) -> GroupView | None:
+        async with at_once:
+            try:
+                return await _describe(call.context, client, group_id)
+            except ChronikError:
+                return None
+
+    found = await asyncio.gather(*(one(group.group_id) for group in listed))
+    missing = [group.group_id for group, result in zip(listed, found, strict=True) if result is None]
+    return GroupList([view for view in found if view is not None], missing)
+
+
+@endpoint("GET", "/admin/groups/{group_id}", summary="One group", answer=GroupView)
+async def group_details(call: Call) -> GroupView:
+    client = Groups(call.context.loopback.cluster())
+    return await _describe(call.context, client, call.path["group_id"])
+
+
+async def _describe(context: AdminContext, client: Groups, group_id: str) -> GroupView:
+    described, committed = await asyncio.gather(client.describe(group_id), client.offsets(group_id))
+    known = [tp for tp in committed if context.state.partition(tp) is not None]
+    ends: dict[TopicPartition, int] = {}
+    try:
+        found = await list_offsets(context.loopback.cluster(), dict.fromkeys(known, LATEST))
+        ends = {tp: at.offset for tp, at in found.items()}
+    except ChronikError:
+        pass
+    owners = {tp: member.member_id for member in described.members for tp in member.partitions}
+    partitions = [
+        GroupPartition(
+            topic=tp.topic,
+            partition=tp.partition,
+            committed_offset=at.offset,
+            end_offset=ends.get(tp),
+            lag=max(0, ends[tp] - at.offset) if tp in ends and at.offset >= 0 else None,
+            member_id=owners.get(tp),
+        )
+        for tp, at in committed.items()
+    ]
+    lags = [one.lag for one in partitions if one.lag is not None]
+    return GroupView(
+        group_id=group_id,
+        state=described.state,
+        group_type=described.group_type,
+        assignor=described.assignor,
+        coordinator=described.coordinator_id,
+        lag=sum(lags) if lags else None,
+        members=[
+            GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.host,
+                partition_count=len(member.partitions),
+            )
+            for member in described.members
+        ],
+        partitions=partitions,
+    )

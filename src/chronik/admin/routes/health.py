@@ -1,0 +1,33 @@
+"""Is the node alive, and does it serve clients?"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chronik import __version__
+from chronik.admin.endpoint import Call, endpoint
+from chronik.admin.errors import HttpError
+from chronik.admin.scrape import is_ready
+from chronik.model import NodeId
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+    node_id: NodeId
+    version: str
+    up_seconds: float
+
+
+@endpoint("GET", "/health", summary="The process is alive", answer=Health)
+async def health(call: Call) -> Health:
+    """Answers as long as the event loop turns, whatever the state of the cluster."""
+    context = call.context
+    return Health("ok", context.node_id, __version__, round(context.up_seconds, 3))
+
+
+@endpoint("GET", "/ready", summary="The node serves clients", answer=Health)
+async def ready(call: Call) -> Health:
+    """503 until the node is registered with the cluster and somebody leads the metadata log."""
+    if not is_ready(call.context):
+        raise HttpError(503, "not_ready", "The node is not registered with a cluster that has a leader.")
+    return Health("ready", call.context.node_id, __version__, round(call.context.up_seconds, 3))

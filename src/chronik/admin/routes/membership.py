@@ -1,0 +1,78 @@
+"""Adding and removing nodes, moving replicas. The cluster's membership does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.admin.errors import HttpError
+from chronik.model import NodeId
+
+
+class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    node_id: NodeId
+    kafka: str
+    """host:port"""
+    wal: str
+    raft: str
+    http: str | None = None
+
+
+class RemoveNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    node_id: NodeId
+    force: bool = False
+    """Remove it even if its replicas cannot be moved away first."""
+
+
+class Rebalance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+
+
+class Changed(msgspec.Struct, frozen=True):
+    message: str
+    moves: int = 0
+
+
+def _membership(call: Call) -> Any:
+    if call.context.membership is None:
+        raise HttpError(
+            409, "single_node", "This node is a cluster by itself: start it with peers to change its members."
+        )
+    return call.context.membership
+
+
+@endpoint("POST", "/admin/add-node", summary="Add a node", body=AddNode, answer=Changed, access=Access.CHANGE)
+async def add_node(call: Call) -> Changed:
+    """The node may be started before or after; it gets replicas with the next rebalance."""
+    added: AddNode = call.body
+    return Changed(await _membership(call).add_node(msgspec.structs.asdict(added)))
+
+
+@endpoint(
+    "POST",
+    "/admin/remove-node",
+    summary="Drain and remove a node",
+    body=RemoveNode,
+    answer=Changed,
+    access=Access.CHANGE,
+    deadline_s=600.0,
+)
+async def remove_node(call: Call) -> Changed:
+    """Moves its leaderships and replicas to the others first; answers when the node can be switched off."""
+    return Changed(await _membership(call).remove_node(call.body.node_id, force=call.body.force))
+
+
+@endpoint(
+    "POST",
+    "/admin/rebalance",
+    summary="Spread replicas and leaders evenly",
+    body=Rebalance,
+    answer=Changed,
+    access=Access.CHANGE,
+    deadline_s=600.0,
+)
+async def rebalance(call: Call) -> Changed:
+    moves = await _membership(call).rebalance(dry_run=call.body.dry_run)
+    return Changed("Nothing to move." if not moves else f"{moves} replicas move.", moves)

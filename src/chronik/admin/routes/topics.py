@@ -1,0 +1,223 @@
+"""Topics: listing, looking closer, creating, deleting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from chronik.admin.context import AdminContext
+from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.client.offsets import EARLIEST, LATEST, list_offsets
+from chronik.metadata.commands import DeleteTopic
+from chronik.metadata.values import Topic
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.server.topics import plan_topic
+
+REMOTE_OFFSETS_SECONDS = 2.0
+
+
+class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    leader: NodeId
+    leader_epoch: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    is_under_replicated: bool
+    log_start_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+    size_bytes: int | None
+    """Of the replica on this node; null where there is none."""
+
+
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    is_internal: bool
+    replication_factor: int
+    partition_count: int
+    message_count: int | None
+    """Offsets in use; more than the records after compaction or transactions. Null if a leader is away."""
+    size_bytes: int | None
+    is_searchable: bool
+    configs: dict[str, str]
+    partitions: tuple[PartitionView, ...]
+
+
+class TopicList(msgspec.Struct, frozen=True):
+    topics: list[TopicView]
+
+
+class TopicsQuery(msgspec.Struct, frozen=True):
+    internal: bool = False
+    """Also the cluster's own topics."""
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    partitions: int = -1
+    """-1: the cluster's default."""
+    replication_factor: int = -1
+    config: dict[str, str | int | float | bool] = {}
+
+
+class TopicCreated(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+
+
+class TopicDeleted(msgspec.Struct, frozen=True):
+    name: str
+    topic_id: str
+
+
+@endpoint("GET", "/admin/topics", summary="All topics", query=TopicsQuery, answer=TopicList)
+async def topics(call: Call) -> TopicList:
+    """Partitions with leader, replicas, ISR and offsets; the same on every node."""
+    context = call.context
+    wanted = [
+        topic
+        for name, topic in sorted(context.state.topics.items())
+        if call.query.internal or not name.startswith("__")
+    ]
+    offsets = await _remote_offsets(context, wanted)
+    return TopicList([view(context, topic, offsets) for topic in wanted])
+
+
+@endpoint("GET", "/admin/topics/{name}", summary="One topic", answer=TopicView)
+async def topic_details(call: Call) -> TopicView:
+    topic = known_topic(call.context, call.path["name"])
+    return view(call.context, topic, await _remote_offsets(call.context, [topic]))
+
+
+@endpoint(
+    "POST",
+    "/admin/create-topic",
+    summary="Create a topic",
+    body=NewTopic,
+    answer=TopicCreated,
+    access=Access.CHANGE,
+)
+async def create_topic(call: Call) -> TopicCreated:
+    """Answers when the topic is there on this node. Works on any node."""
+    wanted: NewTopic = call.body
+    command = plan_topic(
+        call.context.services,
+        wanted.name,
+        partitions=wanted.partitions,
+        replication_factor=wanted.replication_factor,
+        configs={key: config_text(value) for key, value in wanted.config.items()},
+    )
+    await call.context.services.metadata.submit(command)
+    return TopicCreated(
+        name=command.name,
+        topic_id=str(command.topic_id),
+        partitions=len(command.assignments),
+        replication_factor=len(command.assignments[0]),
+    )
+
+
+@endpoint(
+    "DELETE",
+    "/admin/topics/{name}",
+    summary="Delete a topic and all its records",
+    answer=TopicDeleted,
+    access=Access.CHANGE,
+)
+async def delete_topic(call: Call) -> TopicDeleted:
+    topic = known_topic(call.context, call.path["name"])
+    await call.context.services.metadata.submit(DeleteTopic(topic_id=topic.topic_id))
+    return TopicDeleted(topic.name, str(topic.topic_id))
+
+
+def config_text(value: str | float) -> str:
+    """A config's value as Kafka writes it, whatever JSON type it came as."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def known_topic(context: AdminContext, name: str) -> Topic:
+    topic = context.state.topics.get(name)
+    if topic is None:
+        raise RequestError(ErrorCode.unknown_topic_or_partition, f"There is no topic {name!r}.")
+    return topic
+
+
+def view(context: AdminContext, topic: Topic, remote: Mapping[TopicPartition, tuple[int, int]]) -> TopicView:
+    partitions = tuple(_partition_view(context, topic.name, one, remote) for one in topic.partitions)
+    spans = [
+        None
+        if one.high_watermark is None or one.log_start_offset is None
+        else one.high_watermark - one.log_start_offset
+        for one in partitions
+    ]
+    return TopicView(
+        name=topic.name,
+        topic_id=str(topic.topic_id),
+        is_internal=topic.name.startswith("__"),
+        replication_factor=len(topic.partitions[0].replicas),
+        partition_count=len(topic.partitions),
+        message_count=_sum(spans),
+        size_bytes=_sum([one.size_bytes for one in partitions]),
+        is_searchable=context.services.topic_config(topic.name).searchable,
+        configs=topic.configs,
+        partitions=partitions,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _partition_view(
+    context: AdminContext, topic: str, one: Any, remote: Mapping[TopicPartition, tuple[int, int]]
+) -> PartitionView:
+    tp = TopicPartition(topic, one.partition)
+    here = context.services.replicas.get(tp)
+    start, end = remote.get(tp, (None, None))
+    return PartitionView(
+        partition=one.partition,
+        leader=one.leader if context.state.is_alive(one.leader) else -1,
+        leader_epoch=one.leader_epoch,
+        replicas=one.replicas,
+        isr=one.isr,
+        is_under_replicated=len(one.isr) < len(one.replicas),
+        log_start_offset=here.log_start_offset if here is not None else start,
+        high_watermark=here.high_watermark if here is not None else end,
+        log_end_offset=here.log_end_offset if here is not None else end,
+        size_bytes=here.size_bytes if here is not None else None,
+    )
+
+
+async def _remote_offsets(
+    context: AdminContext, topics: Iterable[Topic]
+) -> Mapping[TopicPartition, tuple[int, int]]:
+    """Start and end of partitions that have no replica here; nothing for those nobody answers for."""
+    missing = [
+        tp
+        for topic in topics
+        for one in topic.partitions
+        if context.services.replicas.get(tp := TopicPartition(topic.name, one.partition)) is None
+        and context.state.is_alive(one.leader)
+    ]
+    if not missing:
+        return {}
+    cluster = context.loopback.cluster()
+    try:
+        async with asyncio.timeout(REMOTE_OFFSETS_SECONDS):
+            starts, ends = await asyncio.gather(
+                list_offsets(cluster, dict.fromkeys(missing, EARLIEST)),
+                list_offsets(cluster, dict.fromkeys(missing, LATEST)),
+            )
+    except (ChronikError, TimeoutError):
+        return {}
+    return {tp: (starts[tp].offset, ends[tp].offset) for tp in missing if tp in starts and tp in ends}

@@ -1,0 +1,212 @@
+"""The metrics of a node, put together when somebody asks. Nothing is kept between scrapes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from chronik import __version__
+from chronik.admin.context import AdminContext, QueryFigures
+from chronik.metrics import METRICS, Histogram
+from chronik.model import NO_LEADER, RequestError
+from chronik.replication.partition import Partition
+from chronik.wire.api import ApiKey
+
+__all__ = ["Scrape", "is_ready"]
+
+Labels: TypeAlias = tuple[str, ...]
+Labelled: TypeAlias = Mapping[Any, float]
+"""By label values, one tuple per time series."""
+
+
+class Scrape:
+    """A registry of one node alone."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(NodeCollector(context))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class NodeCollector:
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+
+    def describe(self) -> Sequence[Family]:
+        """Empty, so that registering does not scrape."""
+        return ()
+
+    def collect(self) -> Iterator[Family]:
+        yield from self._node()
+        yield from self._server()
+        yield from self._wal()
+        yield from self._partitions()
+        yield from self._replication()
+        yield from self._metadata()
+        yield from self._groups()
+        yield from self._queries()
+
+    def _node(self) -> Iterator[Family]:
+        context = self._context
+        yield _family("chronik_build_info", {(__version__, str(context.node_id)): 1})
+        yield _family("chronik_up_seconds", {(): context.up_seconds})
+        yield _family("chronik_ready", {(): is_ready(context)})
+        answers = {(method, str(status)): n for (method, status), n in context.http.answers.items()}
+        yield _family("chronik_http_requests_total", answers)
+
+    def _server(self) -> Iterator[Family]:
+        listener, stats = self._context.listener, self._context.listener.stats
+        requests = {(ApiKey(key).name.lower(),): found for key, found in stats.requests.items()}
+        yield _histograms("chronik_request_seconds", requests)
+        yield _family("chronik_received_bytes_total", {(): stats.received_bytes})
+        yield _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
+        yield _family("chronik_connections", {(): listener.connection_count})
+        yield _family("chronik_request_memory_bytes", {(): listener.memory.held_bytes})
+        yield _family("chronik_held_back_total", {(): stats.held_back})
+        yield _family("chronik_held_back_seconds_total", {(): stats.held_back_seconds})
+
+    def _wal(self) -> Iterator[Family]:
+        store = self._context.store
+        stats = store.wal.stats
+        yield _histograms("chronik_wal_round_seconds", {(): stats.round_seconds})
+        yield _histograms("chronik_wal_round_entries", {(): stats.round_entries})
+        yield _family("chronik_wal_written_bytes_total", {(): stats.bytes})
+        yield _family("chronik_wal_failed_rounds_total", {(): stats.failed_rounds})
+        yield _family("chronik_wal_queue_depth", {(): store.wal.depth})
+        yield _family("chronik_wal_full_total", {(): stats.backpressure_events})
+        yield _family("chronik_flush_pending_bytes", {(): store.flusher.unflushed_bytes})
+
+    def _partitions(self) -> Iterator[Family]:
+        context = self._context
+        replicas = list(context.services.replicas.all())
+        led = [one for one in replicas if one.is_leader]
+        yield _family("chronik_topics", {(): len(context.state.topics)})
+        yield _family("chronik_partitions", {("leader",): len(led), ("follower",): len(replicas) - len(led)})
+        short = sum(len(one.isr) < len(one.replicas) for one in led)
+        yield _family("chronik_under_replicated_partitions", {(): short})
+        yield _family("chronik_offline_partitions", {(): offline_partitions(context)})
+        by_tp: dict[Labels, Partition] = {(p.tp.topic, str(p.tp.partition)): p for p in replicas}
+        columns: dict[str, Callable[[Partition], float]] = {
+            "chronik_partition_log_start_offset": lambda p: p.log_start_offset,
+            "chronik_partition_log_end_offset": lambda p: p.log_end_offset,
+            "chronik_partition_high_watermark": lambda p: p.high_watermark,
+            "chronik_partition_watermark_lag_records": lambda p: p.log_end_offset - p.high_watermark,
+            "chronik_partition_size_bytes": lambda p: p.size_bytes,
+        }
+        for name, value in columns.items():
+            yield _family(name, {key: value(p) for key, p in by_tp.items()})
+
+    def _replication(self) -> Iterator[Family]:
+        context, events = self._context, self._context.events
+        lag: dict[Labels, float] = {}
+        for partition in context.services.replicas.all():
+            if partition.is_leader:
+                for follower in partition.replicas:
+                    if follower != context.node_id:
+                        end = partition.follower_ends.get(follower, partition.log_start_offset)
+                        key = (str(follower),)
+                        lag[key] = lag.get(key, 0) + max(0, partition.log_end_offset - end)
+        yield _family("chronik_replication_lag_records", lag)
+        seconds = {(str(node),): value for node, value in context.replication_lag_seconds().items()}
+        yield _family("chronik_replication_lag_seconds", seconds)
+        changes = {("shrink",): events.isr_shrinks, ("expand",): events.isr_expands}
+        yield _family("chronik_isr_changes_total", changes)
+        yield _family("chronik_leader_changes_total", {(): events.leader_changes})
+        yield _family("chronik_topics_created_total", {(): events.topics_created})
+        yield _family("chronik_topics_deleted_total", {(): events.topics_deleted})
+
+    def _metadata(self) -> Iterator[Family]:
+        context = self._context
+        brokers = context.state.brokers.values()
+        fenced = sum(broker.fenced for broker in brokers)
+        yield _family("chronik_brokers", {("alive",): len(brokers) - fenced, ("fenced",): fenced})
+        stages = context.services.metadata.stages
+        named = {
+            ("wal",): stages.wal,
+            ("sent",): stages.sent,
+            ("committed",): stages.committed,
+            ("applied",): stages.applied,
+        }
+        yield _histograms("chronik_metadata_write_seconds", named)
+        paths = {("fast",): stages.fast_path, ("fallback",): stages.fallback}
+        yield _family("chronik_metadata_writes_total", paths)
+        raft = context.raft_status()
+        yield _family("chronik_raft_term", {(): raft.term})
+        yield _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
+        yield _family("chronik_raft_elections_total", {(): raft.elections})
+        yield _family("chronik_raft_committed_index", {(): raft.last_committed_index})
+        yield _family("chronik_raft_applied_index", {(): raft.last_applied_index})
+        lags = {(str(one.node_id),): one.lag_entries for one in raft.followers}
+        yield _family("chronik_raft_follower_lag_entries", lags)
+
+    def _groups(self) -> Iterator[Family]:
+        context = self._context
+        coordinator = context.services.groups
+        states: dict[Labels, float] = {}
+        lag: dict[Labels, float] = {}
+        if coordinator is not None:
+            with contextlib.suppress(RequestError):  # still loading
+                for listed in coordinator.list():
+                    states[(listed.state,)] = states.get((listed.state,), 0) + 1
+            for group_id, tp, offset in coordinator.committed():
+                here = context.services.replicas.get(tp)
+                if here is not None and offset >= 0:
+                    key = (group_id, tp.topic, str(tp.partition))
+                    lag[key] = max(0, here.high_watermark - offset)
+        yield _family("chronik_groups", states)
+        yield _family("chronik_group_lag_records", lag)
+
+    def _queries(self) -> Iterator[Family]:
+        queries = self._context.queries
+        figures = QueryFigures() if queries is None else queries.figures()
+        yield _family("chronik_query_child_up", {(): figures.is_up})
+        yield _family("chronik_query_child_restarts_total", {(): figures.restarts})
+        documents = {(tp.topic, str(tp.partition)): n for tp, n in figures.documents.items()}
+        lag = {(tp.topic, str(tp.partition)): n for tp, n in figures.lag_records.items()}
+        yield _family("chronik_index_documents", documents)
+        yield _family("chronik_index_lag_records", lag)
+        times = {(kind,): histogram for kind, histogram in figures.seconds.items()}
+        yield _histograms("chronik_query_seconds", times)
+
+
+def is_ready(context: AdminContext) -> bool:
+    """The node serves clients: it is registered, not fenced, and somebody leads the metadata log."""
+    return context.state.is_alive(context.node_id) and context.raft_status().leader_id != NO_LEADER
+
+
+def offline_partitions(context: AdminContext) -> int:
+    state = context.state
+    return sum(
+        not state.is_alive(partition.leader)
+        for topic in state.topics.values()
+        for partition in topic.partitions
+    )
+
+
+def _family(name: str, samples: Labelled) -> Family:
+    metric = METRICS[name]
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.doc, labels=metric.labels)
+    for labels, value in samples.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _histograms(name: str, samples: Mapping[Any, Histogram]) -> Family:
+    metric = METRICS[name]
+    family = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
+    for labels, histogram in samples.items():
+        buckets, seen = [], 0
+        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+            seen += count
+            buckets.append(("+Inf" if bound == float("inf") else repr(float(bound)), float(seen)))
+        family.add_metric(labels, buckets, histogram.total)
+    return family

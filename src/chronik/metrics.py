@@ -1,0 +1,208 @@
+"""What a node can tell about itself: one table of names, and the plain objects that hot paths count in.
+
+Counting costs an attribute's increment; nothing is formatted, locked or looked up by name until somebody
+scrapes. Each node has objects of its own, so several nodes can live in one process. The table is the only
+place where a metric is named: the scrape, the reference page, the dashboard and the alerts are checked
+against it.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["COUNTS", "METRICS", "SECONDS", "Histogram", "Metric", "ServerStats", "WriteStages", "clock"]
+
+clock: Final = time.perf_counter
+"""For durations alone: the event loop's own clock may stand still for a millisecond."""
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+SECONDS: Final = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 10_000.0)
+
+
+class Histogram:
+    """Counts of observations per bucket; `bounds` are upper ends, the last bucket has none."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float | None:
+        """Upper end of the bucket in which this share of observations ends; None before the first one."""
+        wanted = share * self.count
+        seen = 0
+        for index, count in enumerate(self.counts):
+            seen += count
+            if count and seen >= wanted:
+                return self.bounds[min(index, len(self.bounds) - 1)]
+        return None
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Counted by the Kafka listener and its connections."""
+
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    held_back: int = 0
+    """How often a socket was not read because the node had enough to do."""
+    held_back_seconds: float = 0.0
+    """Time in which at least one socket was not read."""
+    requests: dict[int, Histogram] = field(default_factory=dict)
+    """Seconds from a request's last byte to its answer, by API key."""
+
+    def answered(self, api_key: int, seconds: float) -> None:
+        found = self.requests.get(api_key)
+        if found is None:
+            found = self.requests[api_key] = Histogram()
+        found.observe(seconds)
+
+
+@dataclass(slots=True)
+class WriteStages:
+    """How long metadata writes take, and how they travel. Counted where metadata commands are submitted."""
+
+    wal: Histogram = field(default_factory=Histogram)
+    """Until the entry is durable in the leader's WAL."""
+    sent: Histogram = field(default_factory=Histogram)
+    """Until it is handed to the streams to the followers."""
+    committed: Histogram = field(default_factory=Histogram)
+    """Until a majority has it."""
+    applied: Histogram = field(default_factory=Histogram)
+    """Until it is applied on the node that submitted it."""
+    fast_path: int = 0
+    fallback: int = 0
+    """Entries carried by the Raft port's ticks instead of the replication streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    kind: Kind
+    doc: str
+    labels: tuple[str, ...] = ()
+
+    def samples(self) -> tuple[str, ...]:
+        """The names of its time series, as Prometheus sees them."""
+        if self.kind == "histogram":
+            return tuple(self.name + suffix for suffix in ("_bucket", "_count", "_sum"))
+        return (self.name,)
+
+
+_TP: Final = ("topic", "partition")
+_TABLE: Final = (
+    Metric("chronik_build_info", "gauge", "Always 1; its labels say what runs.", ("version", "node_id")),
+    Metric("chronik_up_seconds", "gauge", "Seconds since the node started."),
+    Metric("chronik_ready", "gauge", "1 when the node serves clients and knows a controller."),
+    # Kafka clients
+    Metric(
+        "chronik_request_seconds",
+        "histogram",
+        "From a request's last byte to its answer; Fetch includes the wait for data.",
+        ("api",),
+    ),
+    Metric("chronik_received_bytes_total", "counter", "Bytes received on the Kafka port."),
+    Metric("chronik_sent_bytes_total", "counter", "Bytes sent on the Kafka port."),
+    Metric("chronik_connections", "gauge", "Open connections of Kafka clients."),
+    Metric("chronik_request_memory_bytes", "gauge", "Request frames that are being worked on."),
+    Metric("chronik_held_back_total", "counter", "Times a socket was not read because a queue was full."),
+    Metric(
+        "chronik_held_back_seconds_total", "counter", "Time in which sockets were not read for that reason."
+    ),
+    # WAL
+    Metric("chronik_wal_round_seconds", "histogram", "One commit round: one write and one sync."),
+    Metric("chronik_wal_round_entries", "histogram", "Appends that shared a commit round."),
+    Metric("chronik_wal_written_bytes_total", "counter", "Bytes written to the WAL."),
+    Metric("chronik_wal_failed_rounds_total", "counter", "Commit rounds that the disk refused."),
+    Metric("chronik_wal_queue_depth", "gauge", "Appends that wait for the disk or are being written."),
+    Metric("chronik_wal_full_total", "counter", "Times the WAL's queue was full."),
+    Metric("chronik_flush_pending_bytes", "gauge", "Durable bytes that are not yet in segment files."),
+    # partitions
+    Metric("chronik_topics", "gauge", "Topics of the cluster."),
+    Metric("chronik_partitions", "gauge", "Replicas on this node, by role.", ("role",)),
+    Metric("chronik_under_replicated_partitions", "gauge", "Partitions led here whose ISR is not complete."),
+    Metric(
+        "chronik_offline_partitions", "gauge", "Partitions of the cluster without a leader that is alive."
+    ),
+    Metric("chronik_partition_log_start_offset", "gauge", "First offset of a replica on this node.", _TP),
+    Metric("chronik_partition_log_end_offset", "gauge", "Offset behind the last record.", _TP),
+    Metric("chronik_partition_high_watermark", "gauge", "Offset up to which all of the ISR agree.", _TP),
+    Metric("chronik_partition_watermark_lag_records", "gauge", "Records behind the high watermark.", _TP),
+    Metric("chronik_partition_size_bytes", "gauge", "Size of a replica's log.", _TP),
+    # replication
+    Metric(
+        "chronik_replication_lag_records",
+        "gauge",
+        "Records that a follower has yet to store, over all partitions led here.",
+        ("follower",),
+    ),
+    Metric(
+        "chronik_replication_lag_seconds",
+        "gauge",
+        "For how long a follower has not been at the end of every partition led here.",
+        ("follower",),
+    ),
+    Metric("chronik_isr_changes_total", "counter", "Changes of an ISR in the cluster.", ("change",)),
+    Metric("chronik_leader_changes_total", "counter", "Changes of a partition's leader in the cluster."),
+    Metric("chronik_topics_created_total", "counter", "Topics created since the node started."),
+    Metric("chronik_topics_deleted_total", "counter", "Topics deleted since the node started."),
+    # metadata and consensus
+    Metric("chronik_brokers", "gauge", "Registered brokers, by state.", ("state",)),
+    Metric(
+        "chronik_metadata_write_seconds",
+        "histogram",
+        "A metadata write, from submission to stage.",
+        ("stage",),
+    ),
+    Metric("chronik_metadata_writes_total", "counter", "Metadata entries by the path they took.", ("path",)),
+    Metric("chronik_raft_term", "gauge", "Term of the metadata log."),
+    Metric("chronik_raft_is_leader", "gauge", "1 on the node that leads the metadata log."),
+    Metric("chronik_raft_elections_total", "counter", "Elections this node took part in since it started."),
+    Metric("chronik_raft_committed_index", "gauge", "Last entry of the metadata log known to be committed."),
+    Metric("chronik_raft_applied_index", "gauge", "Last entry of the metadata log applied here."),
+    Metric(
+        "chronik_raft_follower_lag_entries",
+        "gauge",
+        "Entries a follower lacks; on the leader.",
+        ("follower",),
+    ),
+    # groups
+    Metric("chronik_groups", "gauge", "Groups coordinated here, by state.", ("state",)),
+    Metric(
+        "chronik_group_lag_records",
+        "gauge",
+        "Records between a group's committed offset and the end, for groups coordinated here.",
+        ("group", *_TP),
+    ),
+    # search and SQL
+    Metric("chronik_query_child_up", "gauge", "1 while the process for search and SQL runs."),
+    Metric(
+        "chronik_query_child_restarts_total", "counter", "Times that process ended and was started again."
+    ),
+    Metric("chronik_index_documents", "gauge", "Searchable documents of partitions led here.", _TP),
+    Metric("chronik_index_lag_records", "gauge", "Committed records that are not searchable yet.", _TP),
+    Metric("chronik_query_seconds", "histogram", "Search and SQL requests answered here.", ("kind",)),
+    # HTTP
+    Metric("chronik_http_requests_total", "counter", "HTTP requests answered.", ("method", "status")),
+)
+
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _TABLE})

@@ -1,0 +1,221 @@
+"""What the endpoints say about a node, asked over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chronik.admin.endpoint import Access
+from chronik.admin.routes import ENDPOINTS
+from chronik.node import Node
+from tests.unit.admin.support import Http, with_node
+
+
+def test_health_and_readiness(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        assert (await http.get("/health")).json["status"] == "ok"
+        ready = await http.get("/ready")
+        assert (ready.status, ready.json["node_id"]) == (200, node.settings.node_id)
+
+    with_node(tmp_path, work, node_id=7)
+
+
+def test_raft_status_of_a_single_node(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        before = (await http.get("/admin/raft-status")).json
+        assert before["leader_id"] == before["node_id"] == 1
+        assert (await http.post("/admin/create-topic", {"name": "a"})).status == 200
+        after = (await http.get("/admin/raft-status")).json
+        assert after["last_committed_index"] == after["last_applied_index"] > before["last_applied_index"]
+
+    with_node(tmp_path, work)
+
+
+def test_a_topic_is_created_listed_configured_and_deleted(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        wanted = {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {"searchable": True}}
+        created = await http.post("/admin/create-topic", wanted)
+        assert created.status == 200
+        assert created.json["partitions"] == 3
+        assert (await http.post("/admin/create-topic", wanted)).json["code"] == "topic_already_exists"
+
+        (listed,) = (await http.get("/admin/topics")).json["topics"]
+        assert listed["name"] == "orders"
+        assert listed["is_searchable"]
+        assert [one["leader"] for one in listed["partitions"]] == [1, 1, 1]
+        assert (await http.get("/admin/topics/orders")).json == listed
+
+        changed = await http.post("/admin/topics/orders/config", {"config": {"retention.ms": 1000}})
+        rows = {row["name"]: row for row in changed.json["configs"]}
+        assert rows["retention.ms"]["value"] == "1000"
+        assert rows["retention.ms"]["is_set"]
+        back = await http.post("/admin/topics/orders/config", {"config": {"retention.ms": None}})
+        assert not {row["name"]: row for row in back.json["configs"]}["retention.ms"]["is_set"]
+
+        assert (await http.call("DELETE", "/admin/topics/orders")).json["name"] == "orders"
+        assert (await http.get("/admin/topics")).json == {"topics": []}
+        assert (await http.call("DELETE", "/admin/topics/orders")).status == 404
+
+    with_node(tmp_path, work)
+
+
+def test_a_hundred_topics_at_once_are_all_there(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        answers = await asyncio.gather(
+            *(http.post("/admin/create-topic", {"name": f"t{n}"}) for n in range(100))
+        )
+        assert {answer.status for answer in answers} == {200}
+        assert len((await http.get("/admin/topics")).json["topics"]) == 100
+
+    with_node(tmp_path, work)
+
+
+def test_messages_are_written_and_found_by_offset_time_and_key(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        for n in range(10):
+            body = {"key": f"k{n % 3}", "value": f'{{"n": {n}}}', "headers": {"from": "test"}}
+            produced = await http.post("/admin/topics/orders/messages", body)
+            assert produced.json == {"topic": "orders", "partition": 0, "offset": n}
+
+        newest = (await http.get("/admin/topics/orders/messages?limit=3")).json["messages"]
+        assert [one["offset"] for one in newest] == [9, 8, 7]
+        assert newest[0]["json"] == {"n": 9}
+        assert newest[0]["headers"] == [["from", "test"]]
+        at = (await http.get("/admin/topics/orders/messages?partition=0&offset=4&limit=2")).json
+        assert [one["offset"] for one in at["messages"]] == [4, 5]
+        assert at["ends"] == {"0": 6}
+        keyed = (await http.get("/admin/topics/orders/messages?key=k1")).json["messages"]
+        assert [one["offset"] for one in keyed] == [7, 4, 1]
+        timed = f"/admin/topics/orders/messages?timestamp={newest[0]['timestamp_ms'] + 1}"
+        assert (await http.get(timed)).json["messages"] == []
+
+    with_node(tmp_path, work)
+
+
+def test_bytes_that_are_no_text_come_as_base64(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        from chronik.client import Cluster, Producer
+
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster, Producer(cluster) as producer:
+            await producer.send("raw", b"\xff\x00", key=b"k")
+            await producer.send("raw", None, key=b"k")
+        tombstone, binary = (await http.get("/admin/topics/raw/messages")).json["messages"]
+        assert (binary["encoding"], binary["value"]) == ("base64", "/wA=")
+        assert tombstone["value"] is None
+
+    with_node(tmp_path, work)
+
+
+def test_groups_show_what_they_committed_and_their_lag(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        from chronik.client import Cluster
+        from chronik.client.groups import Groups
+        from chronik.model import TopicPartition
+
+        await http.post("/admin/create-topic", {"name": "orders"})
+        for n in range(5):
+            await http.post("/admin/topics/orders/messages", {"value": str(n)})
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster:
+            await Groups(cluster).commit("readers", {TopicPartition("orders", 0): 2})
+        (group,) = (await http.get("/admin/groups")).json["groups"]
+        assert (group["group_id"], group["lag"]) == ("readers", 3)
+        assert group["partitions"][0]["committed_offset"] == 2
+        assert (await http.get("/admin/groups/readers")).json == group
+        assert (await http.get("/admin/groups/nobody")).status == 404
+
+    with_node(tmp_path, work)
+
+
+def test_the_cluster_and_its_nodes(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders", "partitions": 2})
+        cluster = (await http.get("/admin/cluster")).json
+        assert cluster["partition_count"] == cluster["nodes"][0]["leader_count"] == 2
+        assert cluster["nodes"][0]["endpoints"]["http"].endswith(f":{node.http_port}")
+        (report,) = (await http.get("/admin/nodes")).json["nodes"]
+        assert report["reachable"]
+        assert report["status"]["resident_bytes"] > 10_000_000
+
+    with_node(tmp_path, work)
+
+
+def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        answer = await http.get("/admin/config")
+        rows = {row["name"]: row["value"] for row in answer.json["settings"]}
+        assert rows["admin_api_key"] == "(hidden)"
+        assert b"swordfish" not in answer.body
+
+    with_node(tmp_path, work, admin_api_key="swordfish")
+
+
+def test_every_endpoint_is_described(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        described = (await http.get("/openapi.json")).json
+        page = (await http.get("/docs")).body.decode()
+        for one in ENDPOINTS:
+            operation = described["paths"][one.path.replace(":path}", "}")][one.method.lower()]
+            assert operation["summary"] == one.summary
+            assert (one.access is not Access.OPEN) == ("security" in operation)
+            assert one.path in page
+
+    with_node(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/nothing", None, 404, "not_found"),
+        ("PUT", "/admin/topics", None, 405, "method_not_allowed"),
+        ("POST", "/admin/create-topic", b"{", 400, "malformed_json"),
+        ("POST", "/admin/create-topic", b"[" * 100_000, 400, "invalid_body"),
+        ("POST", "/admin/create-topic", b"\xff\xfe", 400, "malformed_json"),
+        ("POST", "/admin/create-topic", {}, 400, "invalid_body"),
+        ("POST", "/admin/create-topic", [], 400, "invalid_body"),
+        ("POST", "/admin/create-topic", {"name": 3}, 400, "invalid_body"),
+        ("POST", "/admin/create-topic", {"name": "a", "wrong": 1}, 400, "invalid_body"),
+        ("POST", "/admin/create-topic", {"name": "a b"}, 400, "invalid_topic_exception"),
+        ("POST", "/admin/create-topic", {"name": "a", "partitions": 0}, 400, "invalid_partitions"),
+        (
+            "POST",
+            "/admin/create-topic",
+            {"name": "a", "replication_factor": 3},
+            400,
+            "invalid_replication_factor",
+        ),
+        ("POST", "/admin/create-topic", {"name": "a", "config": {"x": "y"}}, 400, "invalid_config"),
+        ("POST", "/admin/create-topic", b" " * 2_000_000, 413, "body_too_large"),
+        ("GET", "/admin/topics/none", None, 404, "unknown_topic_or_partition"),
+        ("GET", "/admin/topics/none/messages", None, 404, "unknown_topic_or_partition"),
+        ("GET", "/admin/topics/there/messages?limit=0", None, 400, "invalid_query"),
+        ("GET", "/admin/topics/there/messages?limit=many", None, 400, "invalid_query"),
+        ("GET", "/admin/topics/there/messages?wat=1", None, 400, "invalid_query"),
+        ("GET", "/admin/topics/there/messages?offset=3", None, 400, "invalid_query"),
+        ("GET", "/admin/topics/there/messages?partition=9", None, 404, "unknown_topic_or_partition"),
+        (
+            "POST",
+            "/admin/topics/there/messages",
+            {"value": "x", "partition": 9},
+            404,
+            "unknown_topic_or_partition",
+        ),
+        ("GET", "/console/..%2f..%2fnode.py", None, 404, "not_found"),
+        ("GET", "/console/__init__.py", None, 404, "not_found"),
+        ("GET", "//etc/passwd", None, 404, "not_found"),
+        ("POST", "/admin/rebalance", {}, 409, "single_node"),
+    ],
+)
+def test_bad_input_gets_a_code_and_a_sentence(
+    tmp_path: Path, method: str, path: str, body: object, status: int, code: str
+) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "there"})
+        answer = await http.call(method, path, body)
+        assert (answer.status, answer.json["code"]) == (status, code)
+        assert answer.json["message"].endswith(".")
+        assert (await http.get("/health")).status == 200
+
+    with_node(tmp_path, work)

@@ -1,0 +1,104 @@
+"""The port itself: slow clients, many clients, malformed requests, a port that is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from chronik.admin import app, server
+from chronik.config import Settings
+from chronik.node import Node
+from tests.unit.admin.support import HOST, Http, with_node
+
+
+def test_a_client_that_never_finishes_its_head_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEADER_SECONDS_MAX", 0.05)
+
+    async def work(node: Node, http: Http) -> None:
+        assert await http.raw(b"GET /health HTTP/1.1\r\nhost: 127") == b""
+        assert await http.raw(b"") == b""
+
+    with_node(tmp_path, work)
+
+
+def test_a_client_that_never_finishes_its_body_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS_MAX", 0.05)
+
+    async def work(node: Node, http: Http) -> None:
+        head = b"POST /admin/create-topic HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{"
+        answer = await http.raw(head)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"body_too_slow" in answer
+
+    with_node(tmp_path, work)
+
+
+def test_an_endless_body_is_cut_off(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        head = b"POST /admin/create-topic HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        answer = await http.raw(head + chunk * 20)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+
+    with_node(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno header\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_gets_400_or_nothing(tmp_path: Path, request_bytes: bytes) -> None:
+    async def work(node: Node, http: Http) -> None:
+        answer = await http.raw(request_bytes)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        assert (await http.get("/health")).status == 200
+
+    with_node(tmp_path, work)
+
+
+def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        body = {"name": "planted"}
+        refused = await http.post("/admin/create-topic", body, origin="https://evil.example")
+        assert (refused.status, refused.json["code"]) == (403, "foreign_origin")
+        assert (await http.get("/admin/topics")).json == {"topics": []}
+
+    with_node(tmp_path, work)
+
+
+def test_the_key_is_asked_for_and_accepted(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        refused = await http.post("/admin/create-topic", {"name": "a"})
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        allowed = await http.post("/admin/create-topic", {"name": "a"}, authorization="Bearer swordfish")
+        assert allowed.status == 200
+        assert (await http.get("/admin/topics/a/messages")).status == 401
+        assert (await http.get("/metrics")).status == 200
+
+    with_node(tmp_path, work, admin_api_key="swordfish")
+
+
+def test_a_taken_port_is_one_clear_sentence(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind((HOST, 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            node = Node(Settings(data_dir=tmp_path, kafka_port=0, http_port=port, wal_port=0, raft_port=0))
+            with pytest.raises(
+                OSError, match=f"HTTP cannot listen on 127.0.0.1:{port}: address already in use"
+            ):
+                await node.start()
+
+    asyncio.run(main())

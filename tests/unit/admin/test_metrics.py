@@ -1,0 +1,71 @@
+"""The scrape: only names of the table, figures that follow what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from chronik.metrics import METRICS, SECONDS, Histogram
+from chronik.node import Node
+from tests.unit.admin.support import Http, with_node
+
+
+async def scrape(http: Http) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families((await http.get("/metrics")).body.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_the_scrape_has_the_names_of_the_table_and_no_others(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        await http.post("/admin/topics/orders/messages", {"value": "x"})
+        text = (await http.get("/metrics")).body.decode()
+        described = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE chronik_")}
+        assert described == set(METRICS)
+        known = {name for metric in METRICS.values() for name in metric.samples()}
+        assert {name for name in await scrape(http) if name.startswith("chronik_")} <= known
+
+    with_node(tmp_path, work)
+
+
+def test_figures_follow_what_happened(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders", "partitions": 2})
+        before = await scrape(http)
+        for _ in range(7):
+            await http.post("/admin/topics/orders/messages", {"value": "x" * 100, "partition": 1})
+        after = await scrape(http)
+        assert after["chronik_topics_created_total"][()] == 1
+        key = (("partition", "1"), ("topic", "orders"))
+        assert after["chronik_partition_high_watermark"][key] == 7
+        assert after["chronik_partition_watermark_lag_records"][key] == 0
+        assert after["chronik_request_seconds_count"][(("api", "produce"),)] == 7
+        assert after["chronik_request_seconds_sum"][(("api", "produce"),)] > 0
+        grown = after["chronik_received_bytes_total"][()] - before["chronik_received_bytes_total"][()]
+        assert grown > 700
+        assert after["chronik_wal_round_seconds_count"][()] > before["chronik_wal_round_seconds_count"][()]
+        assert after["chronik_metadata_write_seconds_count"][(("stage", "applied"),)] >= 3
+
+    with_node(tmp_path, work)
+
+
+@given(st.lists(st.floats(min_value=0, max_value=100)))
+def test_histograms_count_like_a_sorted_list(values: list[float]) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.observe(value)
+    assert histogram.count == len(values)
+    seen = 0
+    for bound, count in zip(SECONDS, histogram.counts, strict=False):
+        seen += count
+        assert seen == sum(value <= bound for value in values)
+    median = histogram.quantile(0.5)
+    assert (median is None) == (not values)
+    if median is not None and sorted(values)[(len(values) - 1) // 2] <= SECONDS[-1]:
+        assert median >= sorted(values)[(len(values) - 1) // 2]
