@@ -79,12 +79,11 @@ class ServerProcess:
     def prepare(self) -> None:
         """What must be done once before the first start."""
 
-    def start(self, *, timeout_s: float = 60) -> float:
-        """Start and wait until it names itself to clients; returns the seconds that took."""
+    def spawn(self) -> None:
+        """Start the process and do not wait for anything."""
         assert not self.running
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
-        began = time.monotonic()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -95,6 +94,12 @@ class ServerProcess:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def start(self, *, timeout_s: float = 60) -> float:
+        """Start and wait until it names itself to clients; returns the seconds that took."""
+        began = time.monotonic()
+        self.spawn()
+        assert self._process is not None
         while not brokers_seen(self.kafka_port):
             if self._process.poll() is not None:
                 raise ServerFailed(f"{self.name} ended with {self._process.returncode}: {self.log_tail()}")

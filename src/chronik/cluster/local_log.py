@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from chronik.metadata.store import Committed, MetadataListener
@@ -17,7 +18,7 @@ class LocalMetadataLog:
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._listener: MetadataListener | None = None
-        self._pending: deque[Committed] = deque()
+        self._pending: deque[tuple[Committed, asyncio.Future[None]]] = deque()
         log.subscribe(self)
 
     async def replay(self, listener: MetadataListener) -> None:
@@ -42,14 +43,22 @@ class LocalMetadataLog:
             offset = self._log.append(batch, check_batch(batch), 0, 0)
         except StorageError as error:
             raise Unavailable(str(error)) from error
-        self._pending.append(Committed(offset + 1, data))
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((Committed(offset + 1, data), durable))
+        await durable
         return offset + 1
 
     def on_durable(self, end_offset: int) -> None:
-        while self._pending and self._pending[0].index <= end_offset:
-            committed = self._pending.popleft()
+        while self._pending and self._pending[0][0].index <= end_offset:
+            committed, durable = self._pending.popleft()
             if self._listener is not None:
                 self._listener.on_committed([committed])
+            if not durable.done():
+                durable.set_result(None)
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
-        self._pending = deque(entry for entry in self._pending if entry.index <= end_offset)
+        """The disk refused: whoever proposed hears it at once, and waits for no commit that never comes."""
+        while self._pending and self._pending[-1][0].index > end_offset:
+            _, durable = self._pending.pop()
+            if not durable.done():
+                durable.set_exception(Unavailable(str(error)))
