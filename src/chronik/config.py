@@ -143,6 +143,9 @@ class Settings:
     offsets_topic_partitions: int = _setting(
         50, "partitions of __consumer_offsets when it is created", minimum=1, maximum=10_000
     )
+    transactions_topic_partitions: int = _setting(
+        50, "partitions of __transaction_state when it is created", minimum=1, maximum=10_000
+    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000,
         "how long the first rebalance of an empty group waits for more members",

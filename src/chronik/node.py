@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from chronik.admin.context import AdminContext
 from chronik.admin.counts import EventCounts
@@ -32,14 +34,27 @@ from chronik.replication.manager import ReplicaManager
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
 from chronik.server.listener import KafkaListener
-from chronik.server.services import Services, broker_configs
+from chronik.server.peers import BrokerPeers
+from chronik.server.services import FeatureRange, Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
+from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
+from chronik.transactions.gate import TransactionGate
+from chronik.transactions.markers import MarkerWriter
+from chronik.transactions.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
+
+FEATURES: Final = MappingProxyType(
+    {
+        "group.version": FeatureRange(low=0, high=1, level=1),
+        "transaction.version": FeatureRange(low=0, high=2, level=2),
+    }
+)
+"""KIP-848 groups; transactions that raise the epoch at every end (KIP-890). Clients look here first."""
 
 
 def _wall_clock_ms() -> int:
@@ -155,6 +170,31 @@ class _Parts:
             now_ms=now_ms,
             new_uuid=new_uuid,
         )
+        self.peers = BrokerPeers(self.metadata)
+        markers = MarkerWriter(
+            node_id=settings.node_id,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            peers=self.peers,
+            now_ms=now_ms,
+            on_marker=lambda tp, marker: self.groups.end_transaction(
+                tp, marker.producer_id, commit=marker.is_commit
+            ),
+        )
+        self.transactions = TransactionCoordinator(
+            metadata=self.metadata,
+            replicas=self.replicas,
+            markers=markers,
+            producer_ids=ProducerIds(self.metadata, settings.node_id),
+            config=TransactionConfig(topic_partitions=settings.transactions_topic_partitions),
+            now_ms=now_ms,
+        )
+        gate = TransactionGate(
+            node_id=settings.node_id,
+            metadata=self.metadata,
+            coordinator=self.transactions,
+            peers=self.peers,
+        )
         self.services = Services(
             settings=settings,
             metadata=self.metadata,
@@ -164,7 +204,10 @@ class _Parts:
             controller_id=lambda: settings.node_id,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
+            features=FEATURES,
             groups=self.groups,
+            transactions=self.transactions,
+            gate=gate,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(
@@ -186,6 +229,7 @@ class _Parts:
         self.replicas.synchronize()
         self.store.start()
         self.groups.start()
+        self.transactions.start()
 
     async def register(self, settings: Settings, kafka_port: int, http_port: int) -> None:
         if self.metadata.state.cluster_id is None:
@@ -240,6 +284,8 @@ class _Parts:
         await self.dispatcher.close()
         await self.services.close()
         await self.groups.stop()
+        await self.transactions.stop()
+        await self.peers.close()
         self.metadata.close()
         await self.replicas.close()
         await self.store.stop()

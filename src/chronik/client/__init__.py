@@ -24,6 +24,7 @@ from chronik.client.groups import Groups
 from chronik.client.options import Address, ClientOptions, parse_bootstrap
 from chronik.client.producer import Delivery, Producer, partition_for_key
 from chronik.client.retry import Unanswered, Unreachable
+from chronik.client.transactional import Transaction
 from chronik.client.transactions import Transactions
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "PartitionInfo",
     "Producer",
     "TopicInfo",
+    "Transaction",
     "Transactions",
     "Unanswered",
     "Unreachable",

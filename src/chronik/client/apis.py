@@ -36,6 +36,8 @@ class Api:
 
 
 PRODUCE: Final = Api(ApiKey.PRODUCE, 3, 12)
+PRODUCE_TRANSACTIONAL: Final = Api(ApiKey.PRODUCE, 3, 11)
+"""From 12 on a node adds partitions to the transaction by itself (KIP-890); this client still says it."""
 FETCH: Final = Api(ApiKey.FETCH, 4, 12)
 LIST_OFFSETS: Final = Api(ApiKey.LIST_OFFSETS, 1, 8)
 METADATA: Final = Api(ApiKey.METADATA, 4, 12)
@@ -50,8 +52,10 @@ DELETE_TOPICS: Final = Api(ApiKey.DELETE_TOPICS, 1, 6)
 DELETE_RECORDS: Final = Api(ApiKey.DELETE_RECORDS, 0, 2)
 INIT_PRODUCER_ID: Final = Api(ApiKey.INIT_PRODUCER_ID, 0, 5)
 ADD_PARTITIONS_TO_TXN: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3)
+ADD_OFFSETS_TO_TXN: Final = Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 3)
 END_TXN: Final = Api(ApiKey.END_TXN, 0, 4)
 WRITE_TXN_MARKERS: Final = Api(ApiKey.WRITE_TXN_MARKERS, 1, 1)
+TXN_OFFSET_COMMIT: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 3, 4)
 DESCRIBE_CONFIGS: Final = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
 CREATE_PARTITIONS: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3)
 DELETE_GROUPS: Final = Api(ApiKey.DELETE_GROUPS, 0, 2)

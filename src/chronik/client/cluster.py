@@ -39,6 +39,9 @@ class Cluster:
         self._refreshed_at: dict[str | None, float] = {}
         """When each topic (None: the list of all) was last asked for."""
         self._refreshing = asyncio.Lock()
+        self._refresh_count = 0
+        self._refreshed_in: dict[str | None, int] = {}
+        """The refresh that last told of each topic, by its number: clocks may stand still between two."""
         self._closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -219,25 +222,26 @@ class Cluster:
 
     async def _refresh(self, topics: Collection[str] | None, *, create: bool = False) -> None:
         """Ask for these topics (None: all, empty: only the nodes), unless somebody just did."""
-        asked_at = self._loop.time()
+        asked_in = self._refresh_count
         async with self._refreshing:
             keys: Collection[str | None] = (None,) if topics is None else topics
-            if keys and all(self._refreshed_at.get(key, -1.0) > asked_at for key in keys):
+            if keys and not create and all(self._refreshed_in.get(key, 0) > asked_in for key in keys):
                 return
+            self._refresh_count += 1
             fields = {
                 "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
                 "allow_auto_topic_creation": create,
             }
             response = await self.send_any(METADATA, fields)
             self.metadata = self.metadata.merged(response, whole=topics is None)
-            now = self._loop.time()
-            self._refreshed_at.update(dict.fromkeys(keys, now))
-            self._refreshed_at.update({topic.name: now for topic in response.topics})
+            told = {*keys, *(topic.name for topic in response.topics)}
+            self._refreshed_at.update(dict.fromkeys(told, self._loop.time()))
+            self._refreshed_in.update(dict.fromkeys(told, self._refresh_count))
 
     async def _any_connection(self) -> Connection:
         known = [node.address for node in self.metadata.nodes.values()]
         addresses = list(dict.fromkeys([*known, *self._bootstrap]))
-        addresses.sort(key=lambda address: address not in self._connections)
+        addresses.sort(key=lambda address: not self._is_connected(address))
         reasons = []
         for address in addresses:
             try:
@@ -245,6 +249,10 @@ class Cluster:
             except Unreachable as error:
                 reasons.append(error.reason)
         raise Unreachable(", ".join(map(str, self._bootstrap)), reasons[0])
+
+    def _is_connected(self, address: Address) -> bool:
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open
 
     async def _connect(self, address: Address) -> Connection:
         lock = self._opening.setdefault(address, asyncio.Lock())

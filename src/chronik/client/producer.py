@@ -14,7 +14,7 @@ from typing import Any, Final
 from chronik.client.cluster import Cluster
 from chronik.client.metadata import PartitionInfo
 from chronik.client.partitioner import partition_for_key
-from chronik.client.sender import Batch, Lane, Sender
+from chronik.client.sender import Batch, Enlisting, Lane, Sender
 from chronik.model import NO_LEADER, ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import read_header
 from chronik.records.compression import Compression
@@ -56,6 +56,7 @@ class Producer:
         batch_bytes_max: int = 512 * 1024,
         buffer_bytes_max: int = 32 * 1024 * 1024,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        transaction: Enlisting | None = None,
     ) -> None:
         if idempotent and acks != ALL:
             raise ValueError("an idempotent producer needs acks=all")
@@ -71,7 +72,12 @@ class Producer:
         self._room.set()
         self._failure: BaseException | None = None
         self._sender = Sender(
-            cluster, acks=acks, compression=compression, idempotent=idempotent, on_done=self._on_done
+            cluster,
+            acks=acks,
+            compression=compression,
+            idempotent=idempotent,
+            on_done=self._on_done,
+            transaction=transaction,
         )
 
     async def __aenter__(self) -> Producer:
@@ -142,6 +148,11 @@ class Producer:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    async def settle(self) -> None:
+        """Wait as `flush` does, whatever became of the records."""
+        await self._sender.idle()
+        self._failure = None
 
     def _pick(self, topic: str, key: bytes | None, partitions: Mapping[int, PartitionInfo]) -> int:
         """By key as every Kafka client does; without one, fill the open batch, then move on."""

@@ -12,7 +12,9 @@ from chronik.model import ErrorCode, RequestError, Unavailable
 T = TypeVar("T")
 
 # Kafka's own table calls these final; for a client that can look up the cluster again they are not.
-_RETRIABLE_HERE = frozenset({ErrorCode.broker_not_available, ErrorCode.fenced_leader_epoch})
+_RETRIABLE_HERE = frozenset(
+    {ErrorCode.broker_not_available, ErrorCode.fenced_leader_epoch, ErrorCode.concurrent_transactions}
+)
 
 
 class Unreachable(Unavailable):

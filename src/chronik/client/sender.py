@@ -13,9 +13,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from chronik.client.apis import INIT_PRODUCER_ID, PRODUCE
+from chronik.client.apis import INIT_PRODUCER_ID, PRODUCE, PRODUCE_TRANSACTIONAL
 from chronik.client.cluster import Cluster
 from chronik.client.retry import Unanswered
 from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
@@ -29,6 +29,18 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
+
+
+class Enlisting(Protocol):
+    """What a sender must know of the transaction that its batches belong to."""
+
+    transactional_id: str
+
+    async def enlist(self, tp: TopicPartition) -> ProducerIdentity:
+        """Make the partition a part of the open transaction; returns who writes to it."""
+
+    def fail(self, error: Exception) -> None:
+        """A batch was given up, so the transaction must not commit."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -69,12 +81,14 @@ class Sender:
         compression: int,
         idempotent: bool,
         on_done: Callable[[Batch], None],
+        transaction: Enlisting | None = None,
     ) -> None:
         self._cluster = cluster
         self._acks = acks
         self._compression = compression
         self._idempotent = idempotent
         self._on_done = on_done
+        self._transaction = transaction
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[TopicPartition, Lane] = {}
         self._outbox: dict[NodeId, list[_Parcel]] = {}
@@ -121,6 +135,8 @@ class Sender:
             base_offset = await retry.run(lambda: self._attempt(lane, batch))
         except Exception as error:  # a bug of ours too belongs to whoever sent the batch
             lane.identity = None
+            if self._transaction is not None:
+                self._transaction.fail(error)
             batch.done.set_exception(error)
         else:
             batch.done.set_result(base_offset)
@@ -132,9 +148,10 @@ class Sender:
             self._on_done(batch)
 
     async def _attempt(self, lane: Lane, batch: Batch) -> int:
-        if self._idempotent and lane.identity is None:
-            lane.identity = await self._new_identity()
-            lane.next_sequence = 0
+        if self._transaction is not None:
+            self._identify(lane, await self._transaction.enlist(lane.tp))
+        elif self._idempotent and lane.identity is None:
+            self._identify(lane, await self._new_identity())
         if batch.encoded is None:
             batch.encoded = self._encode(lane, batch)
         leader_id = await self._cluster.leader(lane.tp)
@@ -145,6 +162,11 @@ class Sender:
         outbox.append(parcel)
         return await parcel.done
 
+    def _identify(self, lane: Lane, identity: ProducerIdentity) -> None:
+        """Sequences start anew with every id and epoch."""
+        if lane.identity != identity:
+            lane.identity, lane.next_sequence = identity, 0
+
     def _encode(self, lane: Lane, batch: Batch) -> bytearray:
         identity = lane.identity or ProducerIdentity(-1, -1)
         encoded = build_batch(
@@ -153,6 +175,7 @@ class Sender:
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             base_sequence=lane.next_sequence if lane.identity else -1,
+            is_transactional=self._transaction is not None,
         )
         lane.next_sequence = (lane.next_sequence + len(batch.records)) & _SEQUENCE_MASK
         return encoded
@@ -180,7 +203,10 @@ class Sender:
         by_topic: dict[str, list[_Parcel]] = {}
         for parcel in parcels:
             by_topic.setdefault(parcel.tp.topic, []).append(parcel)
+        transaction = self._transaction
+        api = PRODUCE if transaction is None else PRODUCE_TRANSACTIONAL
         fields = {
+            "transactional_id": None if transaction is None else transaction.transactional_id,
             "acks": self._acks,
             "timeout": self._cluster.options.request_timeout_ms,
             "topic_data": [
@@ -199,7 +225,7 @@ class Sender:
                 await (await self._cluster.connection(node_id)).post(PRODUCE, fields)
                 results = {parcel.tp: -1 for parcel in parcels}
             else:
-                results = _results(await self._cluster.send(node_id, PRODUCE, fields))
+                results = _results(await self._cluster.send(node_id, api, fields))
         except ChronikError as error:
             self._cluster.forget_leaders(by_topic)
             results = {parcel.tp: error for parcel in parcels}

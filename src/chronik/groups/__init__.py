@@ -11,6 +11,9 @@ answers to give once those are durable.
     assignors.py       `uniform` and `range`, for consumer_group
     offsets.py         committed offsets, transactional ones pending
     records.py         the bytes of `__consumer_offsets`, in Kafka's own formats
+    shard.py           the groups of one partition: replay, timers, what the machines ask for
+    committing.py      commits, fetches and expiry on a shard
+    coordinator.py     requests in, results out
 
 Invariants: in one generation (one assignment epoch) no partition belongs to two members; nothing is
 answered that a crash could take back; the machines read no clock and draw no random numbers.

@@ -18,6 +18,8 @@ from chronik.metadata.topic_config import TopicConfig
 from chronik.model import Limits, NodeId
 from chronik.replication.manager import ReplicaManager
 from chronik.server.fetch_sessions import FetchSessions
+from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.gate import TransactionGate
 
 __all__ = ["FeatureRange", "Services", "static_broker_configs"]
 
@@ -52,7 +54,8 @@ class Services:
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     groups: GroupCoordinator
-    transactions: Any = None
+    transactions: TransactionCoordinator
+    gate: TransactionGate
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a request's rest beside the loop's other work; it answers by itself."""

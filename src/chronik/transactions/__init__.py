@@ -4,8 +4,13 @@ Flow: a handler asks the coordinator that leads the transactional id's partition
 The coordinator asks the pure machine for the next record, appends it, and only then lets it count. When a
 transaction ends, markers go to every partition it touched; when all are in, the outcome is recorded.
 
-    transaction.py  one transactional id as a pure state machine
-    records.py      the bytes of `__transaction_state`, in Kafka's own format
+    transaction.py   one transactional id as a pure state machine
+    records.py       the bytes of `__transaction_state`, in Kafka's own format
+    producer_ids.py  ids that no other producer has
+    shard.py         the ids of one partition: replay, timers, ending what is prepared
+    coordinator.py   requests in, identities and outcomes out
+    markers.py       the control batches that end a transaction in each partition
+    gate.py          is a transactional write part of an open transaction?
 
 Invariants: one record at a time is on its way per id, whoever comes meanwhile is told to retry; an epoch
 once fenced is never accepted again; an outcome once recorded as prepared is never changed.

@@ -16,11 +16,16 @@ from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata import commands as c
 from chronik.metadata.store import Committed, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
-from chronik.replication.partition import Partition
+from chronik.replication.partition import AckCallback, Appended, Partition
 from chronik.server.dispatch import Connection, Dispatcher, Handler
 from chronik.server.handlers import all_handlers
+from chronik.server.peers import BrokerPeers
 from chronik.server.services import Services
 from chronik.storage.epochs import EpochHistory
+from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
+from chronik.transactions.gate import TransactionGate
+from chronik.transactions.markers import MarkerWriter
+from chronik.transactions.producer_ids import ProducerIds
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 
@@ -51,6 +56,7 @@ class FakePartition:
     log_start_offset: int = 10
     log_end_offset: int = 120
     size_bytes: int = 4096
+    producers: None = None
     timestamps: list[tuple[int, int, int]] = field(default_factory=list)
     """(offset, timestamp, leader epoch)"""
 
@@ -67,6 +73,13 @@ class FakePartition:
 
     async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         return max(self.timestamps, key=lambda found: found[1], default=None)
+
+    def append_internal(self, batch: bytearray, now_ms: int) -> Appended:
+        self.log_end_offset += 1
+        return Appended(self.log_end_offset - 1, self.log_end_offset, -1, False)
+
+    def when_acked(self, next_offset: int, acks: int, callback: AckCallback) -> None:
+        callback(None)
 
     async def delete_records(self, offset: int) -> int:
         self.log_start_offset = max(offset, self.log_start_offset)
@@ -108,6 +121,24 @@ class Harness:
             now_ms=lambda: 1_000,
             new_uuid=lambda: UUID(int=next(ids)),
         )
+        peers = BrokerPeers(self.store)
+        markers = MarkerWriter(
+            node_id=1,
+            metadata=self.store,
+            replicas=self.replicas,
+            peers=peers,
+            now_ms=lambda: 1_000,
+            on_marker=lambda tp, marker: None,
+        )
+        transactions = TransactionCoordinator(
+            metadata=self.store,
+            replicas=self.replicas,
+            markers=markers,
+            producer_ids=ProducerIds(self.store, 1),
+            config=TransactionConfig(),
+            now_ms=lambda: 1_000,
+        )
+        gate = TransactionGate(node_id=1, metadata=self.store, coordinator=transactions, peers=peers)
         self.services = Services(
             settings=Settings(data_dir=Path("/data"), **settings),
             metadata=self.store,
@@ -116,6 +147,8 @@ class Harness:
             controller_id=lambda: 1,
             now_ms=lambda: 1_000,
             groups=groups,
+            transactions=transactions,
+            gate=gate,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True

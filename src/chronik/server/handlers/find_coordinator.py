@@ -67,8 +67,8 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         return await find_coordinator(
             services, groups.partition_for(key), groups.config.offsets_topic_partitions
         )
-    transactions = services.transactions
-    if key_type == TRANSACTION and transactions is not None:
+    if key_type == TRANSACTION:
+        transactions = services.transactions
         if not key:
             raise RequestError(ErrorCode.invalid_request, "The transactional id is empty.")
         return await find_coordinator(

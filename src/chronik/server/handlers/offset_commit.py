@@ -21,8 +21,7 @@ def answer(request: Any, code_of: Any) -> Reply:
     return reply(
         topics=[
             {
-                "name": getattr(topic, "name", ""),
-                "topic_id": getattr(topic, "topic_id", None),
+                **({"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}),
                 "partitions": [
                     {
                         "partition_index": one.partition_index,

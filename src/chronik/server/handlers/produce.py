@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.replication.partition import ACKS_ALL
 from chronik.server.dispatch import HotCall, error_of, handles_hot
 from chronik.server.topics import ensure_topic
+from chronik.transactions.coordinator import ProducerIdentity
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
     FIRST_SUPPORTED,
@@ -26,6 +28,16 @@ from chronik.wire.produce import (
 
 log = logging.getLogger(__name__)
 
+FIRST_WITH_ABORTABLE: Final = 11
+FIRST_THAT_ADDS: Final = 12
+"""From here on clients leave it to the broker to add partitions to their transaction."""
+
+_RETRY_LATER: Final = (
+    ErrorCode.concurrent_transactions,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
 _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
@@ -172,6 +184,72 @@ def _missing_topics(call: HotCall, request: ProduceRequest) -> Sequence[str]:
     return [data.topic for data in request.partitions if data.topic and data.topic not in topics]
 
 
+async def _admit_then_append(
+    call: HotCall, request: ProduceRequest, producer: ProducerIdentity, tps: Collection[TopicPartition]
+) -> None:
+    """The first batches of a transaction in their partitions: its coordinator must know of them (KIP-890)."""
+    gate, version = call.context.services.gate, call.context.api_version
+    refused: RequestError | None = None
+    async with gate.turn(producer.producer_id):
+        # What came before in this producer's order may have opened the transaction here meanwhile.
+        new = [tp for tp in tps if _opens_transaction(call, producer.producer_id, tp)]
+        try:
+            if new:
+                adds = version >= FIRST_THAT_ADDS
+                await gate.admit(request.transactional_id or "", producer, new, adds=adds)
+        except Exception as error:
+            code, message = error_of(error, ErrorCode.coordinator_not_available)
+            refused = RequestError(_told(code, version), message)
+        if refused is None:
+            _PendingProduce(call, request).append_all()
+    if refused is not None:
+        _refuse_all(call, request, refused.code, refused.message or "")
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """Codes that the version's clients answer as they should: with a retry, an abort, or by giving up."""
+    if code is ErrorCode.transaction_abortable and version < FIRST_WITH_ABORTABLE:
+        return ErrorCode.invalid_txn_state
+    if code is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if code in _RETRY_LATER and version < FIRST_THAT_ADDS:
+        return ErrorCode.not_enough_replicas
+    return code
+
+
+def _opens_transaction(call: HotCall, producer_id: int, tp: TopicPartition) -> bool:
+    partition = call.context.services.replicas.get(tp)
+    if partition is None:
+        return False
+    producers = partition.log.producers
+    return producers is None or not producers.has_open_transaction(producer_id)
+
+
+def _to_admit(
+    call: HotCall, request: ProduceRequest
+) -> tuple[ProducerIdentity, Collection[TopicPartition]] | None:
+    """Who writes to which partitions, if a coordinator has to be asked or earlier writes still wait."""
+    services = call.context.services
+    producer: ProducerIdentity | None = None
+    tps = []
+    for data in request.partitions:
+        if data.records is None or len(data.records) < HEADER_BYTES:
+            continue
+        header = read_header(data.records)
+        if not header.is_transactional:
+            continue
+        topic = data.topic if data.topic_id is None else services.state.topic_names.get(data.topic_id)
+        tps.append(TopicPartition(topic or "", data.partition))
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+    if producer is None:
+        return None
+    if services.gate.is_busy(producer.producer_id) or any(
+        _opens_transaction(call, producer.producer_id, tp) for tp in tps
+    ):
+        return producer, tps
+    return None
+
+
 async def _create_then_append(call: HotCall, request: ProduceRequest, missing: Sequence[str]) -> None:
     for topic in dict.fromkeys(missing):
         try:
@@ -192,5 +270,7 @@ def produce(call: HotCall) -> None:
         _refuse_all(call, request, ErrorCode.invalid_required_acks, "acks must be -1, 0 or 1")
     elif missing := _missing_topics(call, request):
         call.context.services.spawn(_create_then_append(call, request, missing))
+    elif request.transactional_id is not None and (admission := _to_admit(call, request)):
+        call.context.services.spawn(_admit_then_append(call, request, *admission))
     else:
         _PendingProduce(call, request).append_all()

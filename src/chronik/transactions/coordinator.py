@@ -1,0 +1,237 @@
+"""The transaction coordinator: finds the transactional id, asks the machine, answers when it is durable.
+
+A record's fate does not hang on the request that caused it: it is settled in the journal's callback, so
+that a client that goes away leaves no transaction in between two states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.metadata.store import MetadataStore
+from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.replication.journal import Journal, Replicas, Shards, partition_of
+from chronik.transactions.markers import MarkerWriter
+from chronik.transactions.producer_ids import ProducerIds
+from chronik.transactions.shard import TxnShard
+from chronik.transactions.transaction import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Transaction,
+    TxnRecord,
+    TxnState,
+)
+
+log = logging.getLogger(__name__)
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+END_WAIT_S: Final = 0.2
+"""How long an ended transaction's client waits for the markers. It need not, but if it does not, its next
+request comes too early and has to be repeated."""
+FENCE_WAIT_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """Under Kafka's names: transaction.max.timeout.ms, transactional.id.expiration.ms."""
+
+    topic_partitions: int = 50
+    timeout_ms_max: int = 900_000
+    expiration_ms: int = 7 * 24 * 3600 * 1000
+    expiry_interval_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        replicas: Replicas,
+        markers: MarkerWriter,
+        producer_ids: ProducerIds,
+        config: TransactionConfig,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.markers = markers
+        self._metadata = metadata
+        self._producer_ids = producer_ids
+        self._now_ms = now_ms
+        self._expiry: asyncio.TimerHandle | None = None
+        self._shards: Shards[TxnShard] = Shards(
+            TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, build=self._build, now_ms=now_ms
+        )
+
+    def _build(self, journal: Journal) -> TxnShard:
+        return TxnShard(journal, self.markers, self._producer_ids, self._now_ms)
+
+    def start(self) -> None:
+        self._shards.start()
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self._shards.stop()
+
+    def partition_for(self, transactional_id: str) -> TopicPartition:
+        """Whose leader coordinates this transactional id."""
+        topic = self._metadata.state.topics.get(TRANSACTIONS_TOPIC)
+        count = self.config.topic_partitions if topic is None else len(topic.partitions)
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
+
+    async def _shard(self, transactional_id: str) -> TxnShard:
+        if not transactional_id:
+            raise RequestError(ErrorCode.invalid_request, "The transactional id is empty.")
+        return await self._shards.get(self.partition_for(transactional_id).partition)
+
+    async def _find(self, transactional_id: str) -> tuple[TxnShard, Transaction]:
+        shard = await self._shard(transactional_id)
+        txn = shard.transactions.get(transactional_id)
+        if txn is None:
+            raise RequestError(ErrorCode.invalid_producer_id_mapping)
+        return shard, txn
+
+    # -- producers --------------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected_producer_id: int = NO_PRODUCER_ID,
+        expected_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> ProducerIdentity:
+        if transactional_id is None:
+            return ProducerIdentity(await self._producer_ids.next(), 0)
+        shard = await self._shard(transactional_id)
+        if not 0 < timeout_ms <= self.config.timeout_ms_max:
+            raise RequestError(ErrorCode.invalid_transaction_timeout)
+        new_producer_id = await self._producer_ids.next() if shard.needs_id(transactional_id) else None
+        txn = shard.find_or_add(transactional_id, new_producer_id, timeout_ms)
+        if txn.record.state is TxnState.ONGOING:
+            await self._fence(shard, txn, timeout_ms, expected_producer_id, expected_epoch, new_producer_id)
+        record = txn.init_producer(
+            timeout_ms=timeout_ms,
+            expected_producer_id=expected_producer_id,
+            expected_epoch=expected_epoch,
+            new_producer_id=new_producer_id,
+            now_ms=self._now_ms(),
+        )
+        if record is not txn.record:
+            record = await shard.write(txn, record)
+            if record.state in PREPARED:
+                raise RequestError(ErrorCode.concurrent_transactions)
+        return ProducerIdentity(record.producer_id, record.producer_epoch)
+
+    async def _fence(
+        self,
+        shard: TxnShard,
+        txn: Transaction,
+        timeout_ms: int,
+        expected_producer_id: int,
+        expected_epoch: int,
+        new_producer_id: int | None,
+    ) -> None:
+        """Abort what the last producer left open; usually that is done before the client would retry."""
+        record = txn.init_producer(
+            timeout_ms=timeout_ms,
+            expected_producer_id=expected_producer_id,
+            expected_epoch=expected_epoch,
+            new_producer_id=new_producer_id,
+            now_ms=self._now_ms(),
+        )
+        await shard.write(txn, record)
+        await shard.wait_for_end(txn, FENCE_WAIT_S)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        *,
+        version: int = 0,
+    ) -> None:
+        shard, txn = await self._find(transactional_id)
+        record = txn.add_partitions(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            partitions=frozenset(partitions),
+            now_ms=self._now_ms(),
+            version=version,
+        )
+        if record is not None:
+            await shard.write(txn, record)
+
+    async def verify_partition(
+        self, transactional_id: str, producer: ProducerIdentity, tp: TopicPartition
+    ) -> None:
+        _, txn = await self._find(transactional_id)
+        txn.verify_partition(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, tp=tp)
+
+    async def end(
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int = 0
+    ) -> ProducerIdentity:
+        """The identity to go on with; it changes with transactions of version 2."""
+        shard, txn = await self._find(transactional_id)
+        new_producer_id = await self._producer_ids.next() if shard.needs_id(transactional_id) else None
+        prepared = txn.end(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            commit=commit,
+            now_ms=self._now_ms(),
+            version=version,
+            new_producer_id=new_producer_id,
+        )
+        record = txn.record if prepared is None else await shard.write(txn, prepared)
+        await shard.wait_for_end(txn, END_WAIT_S)
+        return _identity_after(record)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    async def describe(self, transactional_id: str) -> TxnRecord:
+        shard = await self._shard(transactional_id)
+        txn = shard.transactions.get(transactional_id)
+        if txn is None or txn.record.producer_epoch == NO_PRODUCER_EPOCH:
+            raise RequestError(ErrorCode.transactional_id_not_found)
+        return txn.record
+
+    def list(self) -> list[tuple[str, TxnRecord]]:
+        if self._shards.are_loading:
+            raise RequestError(ErrorCode.coordinator_load_in_progress)
+        return [
+            (transactional_id, txn.record)
+            for shard in self._shards
+            for transactional_id, txn in shard.transactions.items()
+            if txn.record.producer_epoch != NO_PRODUCER_EPOCH
+        ]
+
+    # -- forgetting -------------------------------------------------------------------------------
+
+    def _schedule_expiry(self) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(
+            self.config.expiry_interval_ms / 1000, self._expire
+        )
+
+    def _expire(self) -> None:
+        for shard in self._shards:
+            shard.expire(self.config.expiration_ms)
+        self._schedule_expiry()
+
+
+def _identity_after(record: TxnRecord) -> ProducerIdentity:
+    if record.next_producer_id != NO_PRODUCER_ID:
+        return ProducerIdentity(record.next_producer_id, 0)
+    return ProducerIdentity(record.producer_id, record.producer_epoch)
