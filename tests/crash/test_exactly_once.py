@@ -166,11 +166,15 @@ def test_idempotent_producers_neither_lose_nor_double_across_restarts(tmp_path: 
     with ChronikNode(tmp_path / "node") as node:
         create(node, "rd", 1)
         create(node, "java", 1)
+        # The tool does not retry unless it is told to.
+        config = tmp_path / "producer.properties"
+        config.write_text("enable.idempotence=true\nretries=2147483647\nlinger.ms=1\n")
         other = subprocess.Popen(
             java.command(
                 "org.apache.kafka.tools.VerifiableProducer",
                 *("--bootstrap-server", node.bootstrap, "--topic", "java"),
                 *("--max-messages", str(count), "--throughput", "2000"),
+                *("--command-config", str(config)),
             ),
             stdout=(tmp_path / "java.log").open("wb"),
             stderr=subprocess.STDOUT,
