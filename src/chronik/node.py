@@ -23,28 +23,21 @@ from chronik.admin.door import HttpDoor
 from chronik.cluster.local_log import LocalMetadataLog
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
-from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.messages import GroupConfig
-from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata.commands import Endpoint, InitCluster, RegisterBroker
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, TopicPartition
 from chronik.replication.manager import ReplicaManager
+from chronik.server.coordination import Coordination
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
 from chronik.server.listener import KafkaListener
-from chronik.server.peers import BrokerPeers
 from chronik.server.services import FeatureRange, Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
-from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
-from chronik.transactions.gate import TransactionGate
-from chronik.transactions.markers import MarkerWriter
-from chronik.transactions.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +62,6 @@ def store_options(settings: Settings) -> StoreOptions:
         wal=WalOptions(
             profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
         )
-    )
-
-
-def group_config(settings: Settings) -> CoordinatorConfig:
-    return CoordinatorConfig(
-        classic=GroupConfig(initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms),
-        offsets_topic_partitions=settings.offsets_topic_partitions,
     )
 
 
@@ -163,37 +149,12 @@ class _Parts:
             topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
         )
         new_uuid = partial(_new_uuid, rng)
-        self.groups = GroupCoordinator(
+        self.coordination = Coordination(
+            settings=settings,
             metadata=self.metadata,
             replicas=self.replicas,
-            config=group_config(settings),
             now_ms=now_ms,
             new_uuid=new_uuid,
-        )
-        self.peers = BrokerPeers(self.metadata)
-        markers = MarkerWriter(
-            node_id=settings.node_id,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            peers=self.peers,
-            now_ms=now_ms,
-            on_marker=lambda tp, marker: self.groups.end_transaction(
-                tp, marker.producer_id, commit=marker.is_commit
-            ),
-        )
-        self.transactions = TransactionCoordinator(
-            metadata=self.metadata,
-            replicas=self.replicas,
-            markers=markers,
-            producer_ids=ProducerIds(self.metadata, settings.node_id),
-            config=TransactionConfig(topic_partitions=settings.transactions_topic_partitions),
-            now_ms=now_ms,
-        )
-        gate = TransactionGate(
-            node_id=settings.node_id,
-            metadata=self.metadata,
-            coordinator=self.transactions,
-            peers=self.peers,
         )
         self.services = Services(
             settings=settings,
@@ -205,9 +166,9 @@ class _Parts:
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
             features=FEATURES,
-            groups=self.groups,
-            transactions=self.transactions,
-            gate=gate,
+            groups=self.coordination.groups,
+            transactions=self.coordination.transactions,
+            gate=self.coordination.gate,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(
@@ -228,8 +189,7 @@ class _Parts:
         self.metadata.bus.listen(self.events.on_event)
         self.replicas.synchronize()
         self.store.start()
-        self.groups.start()
-        self.transactions.start()
+        self.coordination.start()
 
     async def register(self, settings: Settings, kafka_port: int, http_port: int) -> None:
         if self.metadata.state.cluster_id is None:
@@ -283,9 +243,7 @@ class _Parts:
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
-        await self.groups.stop()
-        await self.transactions.stop()
-        await self.peers.close()
+        await self.coordination.stop()
         self.metadata.close()
         await self.replicas.close()
         await self.store.stop()

@@ -11,21 +11,15 @@ from typing import Any
 from uuid import UUID
 
 from chronik.config import Settings
-from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata import commands as c
 from chronik.metadata.store import Committed, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.replication.partition import AckCallback, Appended, Partition
+from chronik.server.coordination import Coordination
 from chronik.server.dispatch import Connection, Dispatcher, Handler
 from chronik.server.handlers import all_handlers
-from chronik.server.peers import BrokerPeers
 from chronik.server.services import Services
 from chronik.storage.epochs import EpochHistory
-from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
-from chronik.transactions.gate import TransactionGate
-from chronik.transactions.markers import MarkerWriter
-from chronik.transactions.producer_ids import ProducerIds
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 
@@ -114,41 +108,24 @@ class Harness:
         self.log.listener = self.store
         self.replicas = FakeReplicas()
         ids = itertools.count(1000)
-        groups = GroupCoordinator(
+        given = Settings(data_dir=Path("/data"), **settings)
+        coordination = Coordination(
+            settings=given,
             metadata=self.store,
             replicas=self.replicas,
-            config=CoordinatorConfig(),
             now_ms=lambda: 1_000,
             new_uuid=lambda: UUID(int=next(ids)),
         )
-        peers = BrokerPeers(self.store)
-        markers = MarkerWriter(
-            node_id=1,
-            metadata=self.store,
-            replicas=self.replicas,
-            peers=peers,
-            now_ms=lambda: 1_000,
-            on_marker=lambda tp, marker: None,
-        )
-        transactions = TransactionCoordinator(
-            metadata=self.store,
-            replicas=self.replicas,
-            markers=markers,
-            producer_ids=ProducerIds(self.store, 1),
-            config=TransactionConfig(),
-            now_ms=lambda: 1_000,
-        )
-        gate = TransactionGate(node_id=1, metadata=self.store, coordinator=transactions, peers=peers)
         self.services = Services(
-            settings=Settings(data_dir=Path("/data"), **settings),
+            settings=given,
             metadata=self.store,
             replicas=self.replicas,
             new_uuid=lambda: UUID(int=next(ids)),
             controller_id=lambda: 1,
             now_ms=lambda: 1_000,
-            groups=groups,
-            transactions=transactions,
-            gate=gate,
+            groups=coordination.groups,
+            transactions=coordination.transactions,
+            gate=coordination.gate,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True
