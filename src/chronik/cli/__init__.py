@@ -1,7 +1,7 @@
 """The command line: one file per command group, put together here.
 
-A group's file offers `register(app)`; adding a group is adding its file to the list below. Heavy imports (the
-node, the client) belong inside the commands, so that `chronik version` and `--help` answer at once.
+A group's file is named like its command and offers `register(app)`; adding a group is adding its name to the
+list below. Only the file of the command asked for is read, so that `chronik version` answers at once.
 
 What goes wrong is one sentence on stderr and exit code 2; a stack trace is a bug. Not its job: anything that
 a program other than a person's terminal would call.
@@ -9,31 +9,22 @@ a program other than a person's terminal would call.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Callable
 from typing import Final
 
 import typer
 
-from chronik.cli import config, consume, group, produce, start, topic, transaction, version
 from chronik.model import ChronikError
 
 EXIT_ERROR: Final = 2
 
-GROUPS: Final[tuple[Callable[[typer.Typer], None], ...]] = (
-    start.register,
-    topic.register,
-    produce.register,
-    consume.register,
-    group.register,
-    transaction.register,
-    config.register,
-    version.register,
-)
+GROUPS: Final = ("start", "topic", "produce", "consume", "group", "transaction", "config", "version")
 
 
-def build() -> typer.Typer:
+def build(only: str | None = None) -> typer.Typer:
+    """The whole command line, or as much of it as the command `only` needs."""
     app = typer.Typer(
         name="chronik",
         help="A durable log broker that ordinary Kafka clients use unchanged.",
@@ -44,14 +35,19 @@ def build() -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for register in GROUPS:
-        register(app)
+    app.callback()(_root)
+    for name in (only,) if only in GROUPS else GROUPS:
+        importlib.import_module(f"chronik.cli.{name}").register(app)
     return app
+
+
+def _root() -> None:
+    """A durable log broker that ordinary Kafka clients use unchanged."""
 
 
 def main() -> None:
     try:
-        build()()
+        build(sys.argv[1] if len(sys.argv) > 1 else None)(prog_name="chronik")
     except ChronikError as error:
         print(f"chronik: {error}", file=sys.stderr)
         sys.exit(EXIT_ERROR)
