@@ -20,7 +20,17 @@ from chronik.model import ChronikError
 
 EXIT_ERROR: Final = 2
 
-GROUPS: Final = ("start", "topic", "produce", "consume", "group", "transaction", "config", "version")
+GROUPS: Final = (
+    "start",
+    "cluster",
+    "topic",
+    "produce",
+    "consume",
+    "group",
+    "transaction",
+    "config",
+    "version",
+)
 
 
 def build(only: str | None = None) -> typer.Typer:

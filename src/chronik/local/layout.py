@@ -59,12 +59,22 @@ class LocalNode:
     def pid_file(self) -> Path:
         return self.folder / "node.pid"
 
+    @property
+    def joined_file(self) -> Path:
+        """There if the node joined a cluster that others had founded."""
+        return self.folder / "joined"
+
+    def mark_joined(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.joined_file.touch()
+
     def start_arguments(self) -> list[str]:
         data_dir = str(self.data_dir.resolve())
         config = str(self.config.resolve())
         return [
             "start",
             *("--config", config, "--node-id", str(self.id), "--data-dir", data_dir),
+            *(("--join", "true") if self.joined_file.exists() else ()),
             *self.flags,
         ]
 
@@ -124,7 +134,9 @@ class ClusterLayout:
             if peer.id == node_id:
                 return self._local(peer)
         listed = ", ".join(str(peer.id) for peer in self.peers)
-        raise LayoutError(f"{self.folder}: there is no node {node_id} in this cluster, its nodes are {listed}")
+        raise LayoutError(
+            f"{self.folder}: there is no node {node_id} in this cluster, its nodes are {listed}"
+        )
 
     def write(self) -> None:
         """Write the file; only its owner may read it, since it holds the secret."""

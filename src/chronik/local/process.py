@@ -94,7 +94,9 @@ class NodeProcess:
         deadline = time.monotonic() + timeout_s
         while self.is_running:
             if time.monotonic() > deadline:
-                raise ProcessFailed(f"node {self.node.id} (process {self.pid}) still runs after {timeout_s:g} s")
+                raise ProcessFailed(
+                    f"node {self.node.id} (process {self.pid}) still runs after {timeout_s:g} s"
+                )
             time.sleep(POLL_SECONDS)
         with contextlib.suppress(OSError):
             self.node.pid_file.unlink()

@@ -18,6 +18,10 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+CONSUMER: Final = -1
+DEBUGGER: Final = -2
+"""Replica id of a client that wants the view of the replica it asks, whether that leads or not."""
+
 _READ_COMMITTED: Final = 1
 _NOTHING: Final = (NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 
@@ -60,7 +64,8 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
             or wanted.timestamp < EARLIEST_PENDING_UPLOAD
         ):
             raise RequestError(ErrorCode.unsupported_version)
-        partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition_index))
+        replicas, tp = ctx.services.replicas, TopicPartition(topic, wanted.partition_index)
+        partition = replicas.replica(tp) if request.replica_id == DEBUGGER else replicas.leader(tp)
         partition.check_epoch(getattr(wanted, "current_leader_epoch", NO_EPOCH))
         found = await _find(partition, wanted.timestamp, _readable_end(request, partition))
     except Exception as error:
@@ -70,7 +75,7 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
 
 
 def _readable_end(request: Any, partition: Partition) -> int:
-    if request.replica_id >= 0:
+    if request.replica_id != CONSUMER:
         return partition.log_end_offset
     if getattr(request, "isolation_level", 0) == _READ_COMMITTED:
         return partition.last_stable_offset

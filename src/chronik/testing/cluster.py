@@ -1,0 +1,181 @@
+"""The cluster that tests hold in their hands."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from chronik.client import Admin, ClientOptions
+from chronik.client import Cluster as ClientCluster
+from chronik.client.admin import NewTopic
+from chronik.local.probe import ask_http, ask_metadata
+from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
+from chronik.testing.nodes import ClusterFailed, Nodes
+from chronik.testing.replicas import ReplicaReader, ReplicaView, compare
+
+
+class Cluster(Nodes):
+    """Nodes, and what they know together: leaders, replicas, watermarks, members."""
+
+    # --- members -----------------------------------------------------------------------------------
+
+    def add_node(self) -> NodeId:
+        """One more node joins; it gets replicas by reassignment or `chronik cluster rebalance`."""
+        peer = self._new_peer(max(self.nodes) + 1)
+        names = ("kafka", "wal", "raft", "http")
+        self.call_admin("/admin/add-node", {"node_id": peer.id, **{n: str(getattr(peer, n)) for n in names}})
+        self.layout = self.layout.with_node(peer)
+        self.layout.write()
+        self._take(peer)
+        self._processes[peer.id].node.mark_joined()
+        self.start(peer.id)
+        return peer.id
+
+    def remove_node(self, node_id: NodeId, *, timeout_s: float = 120) -> None:
+        """Drain a node, take it out of the cluster, stop it."""
+        asked = next(other for other in self.running if other != node_id)
+        self.call_admin("/admin/remove-node", {"node_id": node_id}, node_id=asked, timeout_s=timeout_s)
+        self.layout = self.layout.without_node(node_id)
+        self.layout.write()
+        process = self._processes.pop(node_id)
+        if process.is_running:
+            process.stop()
+
+    def rebalance(self, *, timeout_s: float = 120) -> int:
+        """Spread replicas and leaders evenly; returns how many replicas moved."""
+        return int(self.call_admin("/admin/rebalance", {}, timeout_s=timeout_s)["moves"])
+
+    def call_admin(
+        self, path: str, body: object, *, node_id: NodeId | None = None, timeout_s: float = 30
+    ) -> Any:
+        """POST to the admin API of a node, by default the first that runs."""
+        asked = self._answering()[0] if node_id is None else node_id
+        peer = self.layout.node(asked).peer
+        return self._background.run(ask_http(peer, "POST", path, body, timeout_s=timeout_s))
+
+    def raft_status(self, node_id: NodeId) -> Mapping[str, Any]:
+        peer = self.layout.node(node_id).peer
+        found: Mapping[str, Any] = self._background.run(ask_http(peer, "GET", "/admin/raft-status"))
+        return found
+
+    # --- knowledge ---------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; returns when every running node names a leader for all its partitions."""
+        new = NewTopic(
+            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+
+        async def create() -> Any:
+            async with ClientCluster(self.bootstrap, ClientOptions(deadline_ms=30_000)) as client:
+                return await Admin(client).create_topics([new])
+
+        (created,) = self._background.run(create())
+        if isinstance(created, RequestError):
+            raise ClusterFailed(f"topic {name!r} could not be created: {created}")
+        for node_id in self._answering():
+            self.wait_for(partial(self._is_led, name, node_id), f"{name} is led, as node {node_id} sees it")
+
+    def leader_of(self, topic: str, partition: int = 0, *, timeout_s: float = 30) -> NodeId:
+        """The leader, waited for if there is none at the moment."""
+        return int(
+            self.wait_for(
+                lambda: self._partition(topic, partition).leader_id + 1,
+                f"{topic}-{partition} has a leader",
+                timeout_s,
+            )
+            - 1
+        )
+
+    def isr_of(self, topic: str, partition: int = 0) -> tuple[NodeId, ...]:
+        return tuple(self._partition(topic, partition).isr_nodes)
+
+    def replicas_of(self, topic: str, partition: int = 0) -> tuple[NodeId, ...]:
+        return tuple(self._partition(topic, partition).replica_nodes)
+
+    def controller(self, *, timeout_s: float = 30) -> NodeId:
+        """The node that leads the metadata log, as a majority of those that run sees it."""
+
+        def seen() -> int:
+            views = [self._controller_seen_by(node_id) for node_id in self._answering()]
+            best = max(set(views), key=views.count)
+            agreed = views.count(best) > len(self.nodes) // 2 and best not in (NO_LEADER, *self._paused)
+            return best + 1 if agreed and self.is_running(best) else 0
+
+        return int(self.wait_for(seen, "there is a controller", timeout_s) - 1)
+
+    def replicas(self, topic: str, partition: int = 0) -> dict[NodeId, ReplicaView]:
+        """The partition as each of its running replicas has it."""
+        tp = TopicPartition(topic, partition)
+
+        async def ask(node_id: NodeId) -> ReplicaView:
+            reader = await ReplicaReader.open(self._address(node_id))
+            try:
+                return await reader.view(tp)
+            finally:
+                reader.close()
+
+        answering = self._answering()
+        return {
+            node_id: self._background.run(ask(node_id))
+            for node_id in self.replicas_of(topic, partition)
+            if node_id in answering
+        }
+
+    def end_offsets(self, topic: str, partition: int = 0) -> dict[NodeId, int]:
+        """The end of the log on every replica that runs, acknowledged or not."""
+        return {node_id: view.log_end_offset for node_id, view in self.replicas(topic, partition).items()}
+
+    def high_watermarks(self, topic: str, partition: int = 0) -> dict[NodeId, int]:
+        return {node_id: view.high_watermark for node_id, view in self.replicas(topic, partition).items()}
+
+    def assert_replicas_agree(self, *topics: str, timeout_s: float = 30) -> None:
+        """End offsets, watermarks and every byte below the watermark are the same on all replicas.
+
+        Waits for replicas that still catch up. All nodes must run. By default for all but internal topics.
+        """
+        found = self._metadata(None, self._answering()[0]).topics
+        chosen = [topic for topic in found if (topic.name in topics if topics else not topic.is_internal)]
+        replicas = {
+            TopicPartition(topic.name, one.partition_index): tuple(one.replica_nodes)
+            for topic in chosen
+            for one in topic.partitions
+        }
+        addresses = {node_id: self._address(node_id) for node_id in self.nodes}
+        self._background.run(compare(addresses, replicas, timeout_s=timeout_s))
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _metadata(self, topics: Sequence[str] | None, node_id: NodeId) -> Any:
+        return self._background.run(ask_metadata(self._address(node_id), topics))
+
+    def _controller_seen_by(self, node_id: NodeId) -> NodeId:
+        try:
+            return int(self._metadata((), node_id).controller_id)
+        except ChronikError:
+            return NO_LEADER
+
+    def _partition(self, topic: str, partition: int, node_id: NodeId | None = None) -> Any:
+        """A partition as a node sees it; by default as the one with the newest epoch does."""
+        asked = self._answering() if node_id is None else (node_id,)
+        found = []
+        for one in asked:
+            with contextlib.suppress(ChronikError):
+                (info,) = self._metadata([topic], one).topics
+                found += [p for p in info.partitions if p.partition_index == partition]
+        if not found:
+            raise LookupError(f"no node knows {topic}-{partition}")
+        return max(found, key=lambda one: one.leader_epoch)
+
+    def _is_led(self, topic: str, node_id: NodeId) -> bool:
+        (info,) = self._metadata([topic], node_id).topics
+        return bool(info.partitions) and all(one.leader_id >= 0 for one in info.partitions)
