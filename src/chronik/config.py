@@ -139,6 +139,18 @@ class Settings:
         minimum=-1,
         maximum=_INT64_MAX,
     )
+    retention_check_interval_ms: int = _setting(
+        300_000,
+        "how often logs are looked at for segments past their retention",
+        minimum=1,
+        maximum=_INT64_MAX,
+    )
+    cleaner_backoff_ms: int = _setting(
+        15_000, "how often compacted topics are looked at", minimum=1, maximum=_INT64_MAX
+    )
+    cleaner_bytes_per_second: int = _setting(
+        32 * _MIB, "bytes that compaction reads and writes per second at most", minimum=1, maximum=_INT64_MAX
+    )
 
     offsets_topic_partitions: int = _setting(
         50, "partitions of __consumer_offsets when it is created", minimum=1, maximum=10_000

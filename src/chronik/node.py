@@ -27,6 +27,7 @@ from chronik.metadata.commands import Endpoint, InitCluster, RegisterBroker
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, TopicPartition
+from chronik.replication.cleaning import Cleaner, CleaningConfig
 from chronik.replication.manager import ReplicaManager
 from chronik.server.coordination import Coordination
 from chronik.server.dispatch import Dispatcher
@@ -156,6 +157,12 @@ class _Parts:
             now_ms=now_ms,
             new_uuid=new_uuid,
         )
+        self.cleaner = Cleaner(
+            store=self.store,
+            replicas=self.replicas,
+            config=lambda: CleaningConfig.resolve(broker_configs(self.metadata.state, settings)),
+            now_ms=now_ms,
+        )
         self.services = Services(
             settings=settings,
             metadata=self.metadata,
@@ -189,6 +196,7 @@ class _Parts:
         self.metadata.bus.listen(self.events.on_event)
         self.replicas.synchronize()
         self.store.start()
+        self.cleaner.start()
         self.coordination.start()
 
     async def register(self, settings: Settings, kafka_port: int, http_port: int) -> None:
@@ -244,6 +252,7 @@ class _Parts:
         await self.dispatcher.close()
         await self.services.close()
         await self.coordination.stop()
+        await self.cleaner.stop()
         self.metadata.close()
         await self.replicas.close()
         await self.store.stop()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from chronik.metadata.config_def import INT_MAX, ConfigDef, ConfigKind
+from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind
 from chronik.metadata.topic_config import TOPIC_CONFIGS
 from chronik.model import ErrorCode, RequestError
 
-__all__ = ["BROKER_CONFIGS", "READ_ONLY", "check_broker_configs"]
+__all__ = ["BROKER_CONFIGS", "READ_ONLY", "broker_value", "check_broker_configs"]
 
 _UNITS: Final = {60_000: "minutes", 3_600_000: "hours"}
 
@@ -53,12 +54,72 @@ _FACTS: Final = (
     _fact("socket.request.max.bytes", ConfigKind.INT, "Longest request that is read."),
 )
 
+
+def _dynamic(name: str, kind: ConfigKind, default: str, doc: str, low: float, high: float) -> ConfigDef:
+    return ConfigDef(name=name, kind=kind, default=default, doc=doc, low=low, high=high)
+
+
+_DYNAMIC: Final = (
+    _dynamic(
+        "log.cleaner.backoff.ms",
+        ConfigKind.LONG,
+        "15000",
+        "How often compacted topics are looked at.",
+        1,
+        LONG_MAX,
+    ),
+    _dynamic(
+        "log.cleaner.dedupe.buffer.size",
+        ConfigKind.LONG,
+        str(64 * 2**20),
+        "Memory for the keys of one compaction; a log with more keys takes several.",
+        2**20,
+        LONG_MAX,
+    ),
+    _dynamic(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigKind.DOUBLE,
+        str(32 * 2**20),
+        "Bytes that compaction reads and writes per second at most.",
+        1,
+        math.inf,
+    ),
+    _dynamic(
+        "log.retention.check.interval.ms",
+        ConfigKind.LONG,
+        "300000",
+        "How often logs are looked at for segments past their retention.",
+        1,
+        LONG_MAX,
+    ),
+    _dynamic(
+        "producer.id.expiration.ms",
+        ConfigKind.INT,
+        "86400000",
+        "How long a partition remembers a producer that writes nothing.",
+        1,
+        INT_MAX,
+    ),
+)
+
 READ_ONLY: Final = frozenset(fact.name for fact in _FACTS)
 """Known at start and not changed by AlterConfigs."""
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
-    {one.name: one for one in sorted((*_topic_defaults(), *_FACTS), key=lambda one: one.name)}
+    {one.name: one for one in sorted((*_topic_defaults(), *_FACTS, *_DYNAMIC), key=lambda one: one.name)}
 )
+
+
+def broker_value(name: str, layers: tuple[Mapping[str, str], ...]) -> Any:
+    """The value in force; `layers` strongest first. One that cannot be read falls back to the next."""
+    definition = BROKER_CONFIGS[name]
+    for layer in layers:
+        if name in layer:
+            try:
+                return definition.parse(layer[name])
+            except ValueError:
+                continue
+    return definition.parse(definition.default)
 
 
 def check_broker_configs(values: Mapping[str, str | None]) -> None:

@@ -35,10 +35,17 @@ class _AckWaiter(NamedTuple):
 
 
 def log_config(config: TopicConfig) -> LogConfig:
+    segment_ms = config.segment_ms
+    if config.is_compacted:
+        # Only ended segments are compacted: one must end before its records are too old to wait.
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        segment_ms=segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,
+        file_delete_delay_ms=config.file_delete_delay_ms,
     )
 
 

@@ -99,5 +99,8 @@ def static_broker_configs(settings: Settings) -> Mapping[str, str]:
         "min.insync.replicas": str(settings.min_insync_replicas),
         "log.segment.bytes": str(settings.segment_bytes),
         "log.retention.ms": str(settings.retention_ms),
+        "log.retention.check.interval.ms": str(settings.retention_check_interval_ms),
+        "log.cleaner.backoff.ms": str(settings.cleaner_backoff_ms),
+        "log.cleaner.io.max.bytes.per.second": str(settings.cleaner_bytes_per_second),
     }
     return {name: value for name, value in named.items() if value != BROKER_CONFIGS[name].default}

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
+from crc32c import crc32c
+
 from chronik.model import StorageError, TopicPartition, invariant
 from chronik.records.batch import BatchHeader, Buffer, headers, stamp
 from chronik.records.reader import read_marker
@@ -35,7 +37,10 @@ class LogConfig:
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
+    file_delete_delay_ms: int = 60_000
 
 
 class LogListener(Protocol):
@@ -104,7 +109,9 @@ _IGNORE = _Ignore()
 class PartitionLog:
     __slots__ = (
         "_announced",
+        "_checkpoint_base",
         "_dirty",
+        "_doomed",
         "_extent",
         "_listeners",
         "_retired",
@@ -170,6 +177,10 @@ class PartitionLog:
         self.fresh = is_new
         """Nothing of this log is on disk: whatever its directory holds belongs to a former topic."""
         self._retired: list[Segment] = []
+        self._doomed: list[tuple[float, Segment]] = []
+        """Segments before the start whose files still stand, with the loop's time from which they may go."""
+        self._checkpoint_base = extent[0]
+        """Base offset of the active segment at the last checkpoint."""
         self._listeners: list[LogListener] = []
         self.deleted = False
 
@@ -194,6 +205,13 @@ class PartitionLog:
     def is_loaded(self) -> bool:
         return self._segments is not None
 
+    async def load(self) -> None:
+        """Read the directory beside the loop, if nobody has yet. What follows behind finds it done."""
+        if self._segments is None:
+            found = await self.disk.run(Lane.BACKGROUND, self._load_segments)
+            if self._segments is None:
+                self._segments = found
+
     def active_extent(self) -> tuple[int, int]:
         """Base offset and size of the active segment, without touching files."""
         if self._segments is None:
@@ -214,6 +232,8 @@ class PartitionLog:
                 segment.delete()
             else:
                 found.append(segment)
+        while len(found) > 1 and found[1].base_offset <= self.log_start_offset:
+            found.pop(0).delete()  # its time had come before the last stop
         if found and found[-1].base_offset == active_base:
             self._settle_active(found[-1], active_bytes)
         else:
@@ -353,8 +373,17 @@ class PartitionLog:
         return (
             segment.size_bytes + size > config.segment_bytes
             or header.last_offset - segment.base_offset > 0x7FFFFFFF
-            or (segment.created_ms >= 0 and now_ms - segment.created_ms >= config.segment_ms)
+            or segment.index_bytes > config.segment_index_bytes
+            or (segment.created_ms >= 0 and now_ms - segment.created_ms >= self.segment_age_max_ms(segment))
         )
+
+    def segment_age_max_ms(self, segment: Segment) -> int:
+        """segment.ms, less a share of segment.jitter.ms that differs from segment to segment."""
+        config = self.config
+        if config.segment_jitter_ms == 0:
+            return config.segment_ms
+        share = crc32c(f"{self.tp}:{segment.base_offset}".encode()) / 0xFFFFFFFF
+        return config.segment_ms - int(share * min(config.segment_jitter_ms, config.segment_ms))
 
     def roll(self, base_offset: int) -> Segment:
         """End the active segment and start one at `base_offset`."""
@@ -448,13 +477,15 @@ class PartitionLog:
         await waiter.future
 
     async def advance_start(self, offset: int) -> None:
-        """Forget everything before `offset` for good (delete-records, retention)."""
+        """Forget everything before `offset` for good (delete-records, retention).
+
+        The files of segments that lie wholly before it go later: `LogStore.sweep`.
+        """
         if offset <= self.log_start_offset:
             return
+        await self.load()
         await self.log_to_wal(EntryKind.LOG_START, offset)
-        gone = self.apply_start(offset)
-        if gone:
-            await self.disk.run(Lane.BACKGROUND, lambda: delete_segments(gone))
+        self.doom(self.apply_start(offset))
 
     def apply_start(self, offset: int) -> list[Segment]:
         """Move the start in memory; returns the segments that lie wholly before it, for deletion."""
@@ -462,14 +493,39 @@ class PartitionLog:
             return []
         self.log_start_offset = offset
         self.epochs.truncate_start(offset)
+        if self.producers is not None:
+            self.producers.advance_log_start(offset)
+        return self.take_before_start()
+
+    def take_before_start(self) -> list[Segment]:
+        """Segments that are flushed and lie wholly before the start leave the log."""
         keep = 0
         segments = self.segments
-        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= min(offset, self.flushed_offset):
+        limit = min(self.log_start_offset, self.flushed_offset)
+        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= limit:
             keep += 1
         gone, self._segments = segments[:keep], segments[keep:]
-        while self.tail and self.tail[0].next_offset <= min(offset, self.flushed_offset):
+        self._retired = [segment for segment in self._retired if segment not in gone]
+        while self.tail and self.tail[0].next_offset <= limit:
             self.tail.popleft()
         return gone
+
+    def doom(self, segments: Iterable[Segment]) -> None:
+        """Out of the log already: their files go after file.delete.delay.ms, so that reads under way end."""
+        due = asyncio.get_running_loop().time() + self.config.file_delete_delay_ms / 1000
+        self._doomed += [(due, segment) for segment in segments]
+
+    def take_doomed(self, now: float) -> list[Segment]:
+        """Those whose time has come and which the last checkpoint did not have as the active segment."""
+        if not self._doomed:
+            return []
+        gone = [s for due, s in self._doomed if due <= now and s.base_offset < self._checkpoint_base]
+        self._doomed = [(due, s) for due, s in self._doomed if s not in gone]
+        return gone
+
+    def note_checkpoint(self, active_base_offset: int) -> None:
+        """A checkpoint with this active segment is on disk."""
+        self._checkpoint_base = active_base_offset
 
     def cut(self, offset: int) -> None:
         """Blocking: drop everything from `offset` on, in memory and in files. Nothing may be under way."""
@@ -498,7 +554,8 @@ class PartitionLog:
 
     def reset(self, offset: int) -> list[Segment]:
         """Empty the log and start it anew at `offset`; returns the segments to delete."""
-        gone = self.segments
+        gone = [*(segment for _, segment in self._doomed), *self.segments]
+        self._doomed = []
         self.tail.clear()
         self._retired = []
         self._segments = [self._new_segment(offset)]

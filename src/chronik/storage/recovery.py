@@ -131,7 +131,7 @@ class _Recovery:
             log_.cut(offset)
         elif offset > log_.log_end_offset:
             self.report.gaps.append(f"{log_.tp}: offsets {log_.log_end_offset} to {offset - 1}")
-        log_.restore(payload, 0)
+        log_.restore(payload, -1)
         self._unflushed += len(payload)
         if self._unflushed >= _FLUSH_EVERY_BYTES:
             for each in self.logs.values():

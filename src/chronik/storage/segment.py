@@ -169,7 +169,7 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
+            self._file = self._disk.open(self._path, create=self.written_bytes == 0)
         return self._file
 
     @property
@@ -180,6 +180,14 @@ class Segment:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+    @property
+    def index_bytes(self) -> int:
+        """Size of the larger index."""
+        return max(
+            len(self.offset_index) * OFFSET_ENTRY.size,
+            len(self.time_index) * TIME_ENTRY.size,
+        )
 
     def forget_indexes(self) -> None:
         """Give back the memory of the indexes; they are read again when needed. Sealed segments only."""
@@ -233,6 +241,9 @@ class Segment:
         last = times.last
         if last is not None and last[0] > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = last
+        for _, header in self.scan(offsets.last_position):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     def rebuild_indexes(self) -> None:
         """Blocking: walk the whole file and write both indexes again."""

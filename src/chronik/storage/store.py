@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -15,7 +16,7 @@ from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import LogState
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.flusher import Flusher
-from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.log import LogConfig, PartitionLog, delete_segments
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.wal import Wal, WalFile, WalOptions
 from chronik.storage.wal_format import EntryKind
@@ -173,6 +174,7 @@ class LogStore:
     async def _checkpoint(self, clean: bool) -> None:
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
         failed_rounds = self.wal.stats.failed_rounds
+        active = [(log_, log_.active_extent()[0]) for log_ in self._logs.values()]
         sequence, states, hard_state = self._cut()
         await self.wal.drained()
         if self.wal.stats.failed_rounds != failed_rounds:
@@ -192,12 +194,23 @@ class LogStore:
         except OSError:
             self.flusher.unsynced |= unsynced
             raise
+        for log_, base_offset in active:
+            log_.note_checkpoint(base_offset)
         # The former checkpoint stays usable too, should this file be damaged: keep the WAL it needs.
         removable = self.wal.removable(self._previous_sequence)
         self._previous_sequence = sequence
         if removable:
             await self.disk.run(Lane.BACKGROUND, lambda: self._remove(removable))
             self.wal.forget(removable)
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """Delete the files of segments that left their log long enough ago."""
+        now = asyncio.get_running_loop().time()
+        for log_ in self:
+            gone = log_.take_doomed(now)
+            if gone and not log_.deleted:
+                await self.disk.run(Lane.BACKGROUND, partial(delete_segments, gone))
 
     def _remove(self, files: list[WalFile]) -> None:
         for file in files:

@@ -1,0 +1,119 @@
+"""Keeps this node's logs tidy: retention and compaction, one partition after the other, in the background.
+
+Every replica cleans its own log, below the watermark it knows of: what one has deleted another may still
+have. All file work runs in the disk's background lane in short steps with pauses between them, so that
+appends never wait long for the lane, the device or the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from chronik.metadata.broker_config import broker_value
+from chronik.model import StorageError
+from chronik.replication.partition import Partition
+from chronik.storage.disk import Lane
+from chronik.storage.retention import Retention, start_to_keep, survey
+from chronik.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS_MAX: Final = 5.0
+"""How soon a changed interval is noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningConfig:
+    """Read anew in every round, so that a change takes effect at once."""
+
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+
+    @staticmethod
+    def resolve(layers: tuple[Mapping[str, str], ...]) -> CleaningConfig:
+        """From this broker's configs, strongest first."""
+        return CleaningConfig(
+            retention_check_interval_ms=broker_value("log.retention.check.interval.ms", layers),
+            producer_id_expiration_ms=broker_value("producer.id.expiration.ms", layers),
+        )
+
+
+class Replicas(Protocol):
+    def all(self) -> Iterable[Partition]: ...
+
+
+class Cleaner:
+    def __init__(
+        self,
+        *,
+        store: LogStore,
+        replicas: Replicas,
+        config: Callable[[], CleaningConfig],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._config = config
+        self._now_ms = now_ms
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last_check = loop.time()
+        while True:
+            interval = self._config().retention_check_interval_ms / 1000
+            due = last_check + interval - loop.time()
+            if due > 0:
+                await asyncio.sleep(min(due, _TICK_SECONDS_MAX))
+                continue
+            last_check = loop.time()
+            await self.retain()
+
+    async def retain(self) -> None:
+        """One round of retention over every partition of this node."""
+        for partition in self._replicas.all():
+            await self._guarded(partition, self._retain)
+        await self._store.sweep()
+
+    async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
+        """One partition's trouble is its own; the others are cleaned all the same."""
+        if partition.log.deleted:
+            return
+        try:
+            await work(partition)
+        except (OSError, StorageError) as error:
+            if not partition.log.deleted:
+                log.error("%s cannot be cleaned, this is tried again: %s", partition.tp, error)
+
+    async def _retain(self, partition: Partition) -> None:
+        log_, config, now_ms = partition.log, partition.config, self._now_ms()
+        if log_.producers is not None:
+            log_.producers.expire(now_ms=now_ms, expiration_ms=self._config().producer_id_expiration_ms)
+        if log_.is_loaded:
+            log_.doom(log_.take_before_start())
+        wanted = Retention(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
+        is_empty = log_.log_start_offset == log_.log_end_offset
+        if not config.deletes_old_segments or is_empty or wanted == Retention():
+            return
+        facts = await log_.disk.run(Lane.BACKGROUND, lambda: survey(log_, now_ms))
+        start = start_to_keep(facts, wanted, high_watermark=partition.high_watermark, now_ms=now_ms)
+        if start is None or start <= log_.log_start_offset or start > partition.high_watermark:
+            return
+        await log_.load()
+        if start == log_.log_end_offset and log_.segments[-1].size_bytes:
+            log_.roll(start)  # the active segment is past its time too
+        log.info("%s: records before offset %d are past their retention", log_.tp, start)
+        await log_.advance_start(start)

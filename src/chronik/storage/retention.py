@@ -1,0 +1,98 @@
+"""Which segments a log keeps: by age, by size, never above the high watermark.
+
+The decision is a pure function of a few facts about the segments; `survey` finds those facts, reading files
+only where memory does not have them, and without making an idle log hold more memory than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from chronik.storage.log import PartitionLog
+from chronik.storage.segment import Segment
+
+NO_LIMIT: Final = -1
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    next_offset: int
+    """The base offset of the following segment, or the end of the log."""
+    size_bytes: int
+    max_timestamp_ms: int
+    """The youngest record's; -1 if no record has a timestamp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The topic's settings; NO_LIMIT switches one off."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+
+
+def start_to_keep(
+    segments: Sequence[SegmentFacts], retention: Retention, *, high_watermark: int, now_ms: int
+) -> int | None:
+    """The offset at which the log should start; None if everything stays.
+
+    Oldest first, whole segments only: a young segment keeps what follows it. Size alone never makes a log
+    smaller than `retention_bytes`.
+    """
+    start = None
+    left = sum(segment.size_bytes for segment in segments)
+    for segment in segments:
+        if segment.size_bytes == 0 or segment.next_offset > high_watermark:
+            break
+        left -= segment.size_bytes
+        is_old = 0 <= retention.retention_ms < now_ms - segment.max_timestamp_ms
+        is_too_much = 0 <= retention.retention_bytes <= left
+        if not is_old and not is_too_much:
+            break
+        start = segment.next_offset
+    return start
+
+
+def survey(log: PartitionLog, now_ms: int) -> list[SegmentFacts]:
+    """Blocking: the facts about a log's segments, oldest first, the active one last."""
+    segments = list(log.segments) if log.is_loaded else _on_disk(log)
+    ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
+    return [
+        SegmentFacts(segment.base_offset, end, segment.size_bytes, _max_timestamp(log, segment, now_ms))
+        for segment, end in zip(segments, ends, strict=True)
+    ]
+
+
+def _on_disk(log: PartitionLog) -> list[Segment]:
+    """Throw-away views of a log that nobody has used since the start: its own list stays unread."""
+    active_base, active_bytes = log.active_extent()
+    found = []
+    for name in log.disk.list(log.directory):
+        if name.endswith(".log") and name[:-4].isdigit() and int(name[:-4]) <= active_base:
+            found.append(_probe(log, int(name[:-4])))
+    if found and found[-1].base_offset == active_base:
+        found[-1].size_bytes = min(found[-1].size_bytes, active_bytes)
+    return found
+
+
+def _probe(log: PartitionLog, base_offset: int) -> Segment:
+    return Segment.load(
+        log.disk, log.directory, base_offset, index_interval_bytes=log.config.index_interval_bytes
+    )
+
+
+def _max_timestamp(log: PartitionLog, segment: Segment, now_ms: int) -> int:
+    """A segment found on disk learns it from its index, through a view whose memory goes again."""
+    if segment.max_timestamp < 0 and segment.written_bytes:
+        probe = _probe(log, segment.base_offset)
+        _ = probe.time_index
+        segment.max_timestamp = probe.max_timestamp
+        segment.max_timestamp_offset = probe.max_timestamp_offset
+        probe.close()
+    if segment.max_timestamp >= 0:
+        return segment.max_timestamp
+    if segment.created_ms < 0:
+        segment.created_ms = now_ms  # records without timestamps age from when they were first seen
+    return segment.created_ms
