@@ -14,7 +14,9 @@ from chronik.admin.endpoint import Call, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.scrape import is_ready
 from chronik.cluster.status import RaftStatus
+from chronik.metrics import SECONDS, Histogram
 from chronik.model import NO_LEADER, NodeId, Unavailable
+from chronik.wire.api import ApiKey
 
 ASK_SECONDS = 1.0
 
@@ -56,6 +58,16 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     offline_count: int
 
 
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts per bucket since the start; the difference of two answers is what happened between them."""
+
+    bounds_ms: tuple[float, ...]
+    """Upper ends of all buckets but the last, which has none."""
+    produce: list[int]
+    fetch: list[int]
+    wal: list[int]
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a node knows about itself alone; counters go up only, so rates are differences."""
 
@@ -67,11 +79,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int
     connections: int
     request_count: int
-    request_p99_ms: dict[str, float]
+    latency: Latency
     appended_records: int
     """Sum of the end offsets of the partitions led here."""
     wal_rounds: int
-    wal_p99_ms: float | None
     wal_queue_depth: int
     held_back: int
     resident_bytes: int
@@ -166,12 +177,12 @@ async def nodes_status(call: Call) -> NodeReports:
 
 def own_status(context: AdminContext) -> NodeStatus:
     stats, wal = context.listener.stats, context.store.wal
-    slowest = {
-        api: round(found.quantile(0.99) or 0, 6) * 1000
-        for api, key in (("produce", 0), ("fetch", 1), ("metadata", 3))
-        if (found := stats.requests.get(key)) is not None
-    }
-    wal_p99 = wal.stats.round_seconds.quantile(0.99)
+    latency = Latency(
+        bounds_ms=tuple(bound * 1000 for bound in SECONDS),
+        produce=_counts(stats.requests.get(ApiKey.PRODUCE)),
+        fetch=_counts(stats.requests.get(ApiKey.FETCH)),
+        wal=_counts(wal.stats.round_seconds),
+    )
     return NodeStatus(
         node_id=context.node_id,
         version=__version__,
@@ -181,15 +192,18 @@ def own_status(context: AdminContext) -> NodeStatus:
         sent_bytes=stats.sent_bytes,
         connections=context.listener.connection_count,
         request_count=sum(found.count for found in stats.requests.values()),
-        request_p99_ms=slowest,
+        latency=latency,
         appended_records=sum(p.log_end_offset for p in context.services.replicas.all() if p.is_leader),
         wal_rounds=wal.stats.rounds,
-        wal_p99_ms=None if wal_p99 is None else wal_p99 * 1000,
         wal_queue_depth=wal.depth,
         held_back=stats.held_back,
         resident_bytes=resident_bytes(),
         raft=context.raft_status(),
     )
+
+
+def _counts(histogram: Histogram | None) -> list[int]:
+    return [] if histogram is None else list(histogram.counts)
 
 
 def resident_bytes() -> int:

@@ -1,0 +1,160 @@
+"""The console as a person uses it."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import DEADLINE_MS, Watched
+from tests.node import ChronikNode
+
+expect.set_options(timeout=DEADLINE_MS)
+
+
+def create_topic(page: Page, name: str, *, searchable: bool = False) -> None:
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name").fill(name)
+    if searchable:
+        page.get_by_label("searchable").check()
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#toasts")).to_contain_text(f"Topic {name} created")
+
+
+def produce(page: Page, value: str, key: str = "") -> None:
+    page.get_by_role("link", name="Produce").click()
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_label("Value").fill(value)
+    page.get_by_label("Value").press("Control+Enter")
+    expect(page.locator("#toasts")).to_contain_text("Written to")
+
+
+def test_a_topic_is_made_written_to_and_read(page: Page, base: str, watched: Watched) -> None:
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders")
+    produce(page, '{"customer": "ada", "total": 12.5}', key="ada")
+    page.get_by_role("link", name="Messages").click()
+    row = page.get_by_role("row").filter(has_text="ada")
+    expect(row).to_contain_text('"total": 12.5')
+    row.click()
+    expect(page.locator("td.detail code.json")).to_contain_text('"customer": "ada"')
+    expect(page.get_by_role("button", name="Copy as command")).to_be_visible()
+    page.get_by_role("link", name="Partitions", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+
+
+def test_records_of_other_clients_arrive_live(
+    page: Page, base: str, node: ChronikNode, watched: Watched
+) -> None:
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders")
+    expect(page.get_by_text("No records here")).to_be_visible()
+    page.evaluate(
+        """base => fetch(base + "/admin/topics/orders/messages", {
+            method: "POST", body: JSON.stringify({value: "from elsewhere"})})""",
+        base,
+    )
+    expect(page.get_by_role("row").filter(has_text="from elsewhere")).to_be_visible()
+
+
+def test_a_record_cannot_become_markup(page: Page, base: str, watched: Watched) -> None:
+    hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders")
+    produce(page, hostile, key=hostile)
+    page.get_by_role("link", name="Messages").click()
+    page.get_by_role("row").filter(has_text="onerror").click()
+    expect(page.locator("td.detail pre")).to_have_text(hostile)
+    assert page.title() != "owned"
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_config_is_changed_and_put_back(page: Page, base: str, watched: Watched) -> None:
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders")
+    page.get_by_role("link", name="Config").click()
+    field = page.get_by_label("retention.ms", exact=True)
+    field.fill("1234")
+    field.press("Enter")
+    field.blur()
+    expect(page.get_by_text("retention.ms is 1234 now")).to_be_visible()
+    expect(page.get_by_text("set here")).to_be_visible()
+    page.get_by_role("button", name="Default").click()
+    expect(page.get_by_text("set here")).to_have_count(0)
+
+
+def test_a_topic_is_deleted_only_by_its_name(page: Page, base: str, watched: Watched) -> None:
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders")
+    page.get_by_role("button", name="Delete").click()
+    confirm = page.get_by_label("Type the topic's name to confirm")
+    confirm.fill("order")
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("alert")).to_contain_text("That is not the topic's name")
+    confirm.fill("orders")
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No topics yet")).to_be_visible()
+
+
+def test_everything_is_reached_by_keyboard(page: Page, base: str, watched: Watched) -> None:
+    page.goto(base)
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    for key, title in (("t", "Topics"), ("g", "Groups"), ("s", "Search"), ("q", "SQL"), ("o", "Overview")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("h1")).to_have_text(title)
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter topics")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    expect(page.get_by_role("heading", name="New topic")).to_be_visible()
+
+
+def test_light_and_dark(page: Page, base: str, watched: Watched) -> None:
+    page.goto(base)
+    assert page.locator("html").get_attribute("data-theme") == "light"
+    page.keyboard.press("d")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_it_fits_a_phone(browser: Browser, base: str) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True)
+    page = context.new_page()
+    for path in ("", "#/topics", "#/groups", "#/search", "#/sql"):
+        page.goto(f"{base}/{path}")
+        expect(page.locator("h1")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    context.close()
+
+
+def test_a_node_that_goes_away_is_shown_and_comes_back(
+    page: Page, base: str, node: ChronikNode, watched: Watched
+) -> None:
+    page.goto(base)
+    expect(page.locator(".node")).to_have_count(1)
+    expect(page.locator("#stale")).to_be_hidden()
+    watched.may_fail = True
+    node.kill()
+    expect(page.locator("#stale")).to_contain_text(re.compile("does not answer.*What you see is from"))
+    expect(page.locator("body")).to_have_class(re.compile("is-stale"))
+    node.start()
+    expect(page.locator("#stale")).to_be_hidden()
+    watched.may_fail = False
+
+
+def test_the_key_is_asked_for_once(page: Page, base: str, node: ChronikNode) -> None:
+    node.stop()
+    node.env["CHRONIK_ADMIN_API_KEY"] = "swordfish"
+    node.start()
+    page.goto(f"{base}/#/topics")
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name").fill("orders")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert")).to_contain_text("needs the API key")
