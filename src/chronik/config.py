@@ -175,6 +175,13 @@ class Settings:
         _LIMITS.connections_max, "connections of Kafka clients at once", minimum=1, maximum=_INT32_MAX
     )
 
+    replica_lag_time_max_ms: int = _setting(
+        10_000, "how long a follower may lag before it leaves the ISR", minimum=100, maximum=_INT32_MAX
+    )
+    join: bool = _setting(
+        False, "join a running cluster as a new node; by default the peers found one together"
+    )
+
     cluster_id: str | None = _setting(None, "the cluster's id; by default made up once and kept")
     cluster_secret: str | None = _setting(None, "what nodes of one cluster prove to each other", secret=True)
 

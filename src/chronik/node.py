@@ -20,22 +20,18 @@ from typing import Final
 from chronik.admin.context import AdminContext
 from chronik.admin.counts import EventCounts
 from chronik.admin.door import HttpDoor
-from chronik.cluster.local_log import LocalMetadataLog
-from chronik.cluster.status import RaftStatus
+from chronik.cluster.member import ClusterMember
 from chronik.config import Settings
-from chronik.metadata.commands import Endpoint, InitCluster, RegisterBroker
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
-from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, TopicPartition
+from chronik.model import Limits
 from chronik.replication.cleaning import Cleaner, CleaningConfig
-from chronik.replication.manager import ReplicaManager
 from chronik.server.coordination import Coordination
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
 from chronik.server.listener import KafkaListener
 from chronik.server.services import FeatureRange, Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
-from chronik.storage.log import LogConfig
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
@@ -99,16 +95,20 @@ class Node:
         return self._parts
 
     async def start(self) -> None:
-        """Recover, register, listen. Returns when clients can be served."""
+        """Recover, join the cluster, listen. Returns when clients can be served.
+
+        A node of a cluster waits for a majority of its peers; `stop` ends that wait.
+        """
         disk = self._given_disk or RealDisk(asyncio.get_running_loop())
         parts = _Parts(self.settings, disk, self._now_ms, self._rng)
         self._parts = parts
         try:
             if self._http is not None:
                 self.http_port = self._http.bind(self.settings.bind, self.settings.http_port)
-            await parts.load_metadata()
-            self.kafka_port = await parts.listener.start(self.settings.bind, self.settings.kafka_port)
-            await parts.register(self.settings, self.kafka_port, self.http_port)
+            self.kafka_port = await parts.listener.bind(self.settings.bind, self.settings.kafka_port)
+            await parts.start()
+            await parts.member.register(self.kafka_port, self.http_port)
+            await parts.listener.serve()
             if self._http is not None:
                 await self._http.open(partial(parts.admin_context, self.kafka_port))
         except BaseException:
@@ -139,17 +139,17 @@ class _Parts:
         self._rng = rng
         self.store: LogStore
         self.store, self.recovery = open_store(disk, root, store_options(settings))
-        self.metadata_log = LocalMetadataLog(
-            self.store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
-        )
-        self.metadata = MetadataStore(self.metadata_log, origin=rng.getrandbits(63))
-        self.replicas = ReplicaManager(
-            node_id=settings.node_id,
-            store=self.store,
-            state=lambda: self.metadata.state,
-            topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
-        )
         new_uuid = partial(_new_uuid, rng)
+        self.member = ClusterMember(
+            settings=settings,
+            store=self.store,
+            topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
+            now_ms=now_ms,
+            new_uuid=new_uuid,
+            rng=rng,
+        )
+        self.metadata = self.member.metadata
+        self.replicas = self.member.replicas
         self.coordination = Coordination(
             settings=settings,
             metadata=self.metadata,
@@ -169,7 +169,7 @@ class _Parts:
             replicas=self.replicas,
             limits=limits,
             new_uuid=new_uuid,
-            controller_id=lambda: settings.node_id,
+            controller_id=self.member.controller_id,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
             features=FEATURES,
@@ -182,39 +182,13 @@ class _Parts:
             dispatcher=self.dispatcher, limits=limits, pressures=(self.store.wal, self.store.flusher)
         )
 
-    async def load_metadata(self) -> None:
-        await self.metadata_log.replay(self.metadata)
-        state = self.metadata.state
-        known = {
-            (topic.topic_id.bytes, partition.partition)
-            for topic in state.topics.values()
-            for partition in topic.partitions
-        }
-        known.add((METADATA_TOPIC_ID.bytes, 0))
-        self.store.forget_missing(lambda topic_id, partition: (topic_id, partition) in known)
-        self.metadata.bus.listen(self.replicas.on_event)
+    async def start(self) -> None:
+        """Everything but the doors: metadata from disk, links to peers, coordinators."""
         self.metadata.bus.listen(self.events.on_event)
-        self.replicas.synchronize()
+        await self.member.start()
         self.store.start()
         self.cleaner.start()
         self.coordination.start()
-
-    async def register(self, settings: Settings, kafka_port: int, http_port: int) -> None:
-        if self.metadata.state.cluster_id is None:
-            cluster_id = settings.cluster_id or self.services.new_uuid().hex[:22]
-            await self.metadata.submit(InitCluster(cluster_id=cluster_id))
-        address = settings.advertised(kafka_port=kafka_port)
-        endpoints = {"kafka": Endpoint(host=address.host, port=address.port or kafka_port)}
-        if http_port:
-            endpoints["http"] = Endpoint(host=address.host, port=http_port)
-        await self.metadata.submit(
-            RegisterBroker(
-                broker_id=settings.node_id,
-                incarnation=self.services.new_uuid(),
-                endpoints=endpoints,
-                rack=settings.rack,
-            )
-        )
 
     def admin_context(self, kafka_port: int) -> AdminContext:
         from chronik.admin.loopback import Loopback
@@ -227,7 +201,7 @@ class _Parts:
             services=self.services,
             listener=self.listener,
             store=self.store,
-            raft_status=self.raft_status,
+            raft_status=self.member.status,
             events=self.events,
             loopback=Loopback(settings.reachable_here, kafka_port),
             peers=Peers(settings.node_id, lambda: self.metadata.state),
@@ -235,26 +209,14 @@ class _Parts:
             started=loop.time(),
         )
 
-    def raft_status(self) -> RaftStatus:
-        node_id, index = self.services.settings.node_id, self.metadata.state.applied_index
-        return RaftStatus(
-            node_id=node_id,
-            role="single",
-            term=0,
-            leader_id=node_id,
-            last_log_index=self.metadata_log.last_index,
-            last_committed_index=index,
-            last_applied_index=index,
-        )
-
     async def stop(self) -> None:
+        await self.member.resign()
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
         await self.coordination.stop()
         await self.cleaner.stop()
-        self.metadata.close()
-        await self.replicas.close()
+        await self.member.stop()
         await self.store.stop()
 
 

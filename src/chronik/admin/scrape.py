@@ -109,11 +109,10 @@ class NodeCollector:
         lag: dict[Labels, float] = {}
         for partition in context.services.replicas.all():
             if partition.is_leader:
-                for follower in partition.replicas:
-                    if follower != context.node_id:
-                        end = partition.follower_ends.get(follower, partition.log_start_offset)
-                        key = (str(follower),)
-                        lag[key] = lag.get(key, 0) + max(0, partition.log_end_offset - end)
+                for follower, progress in partition.followers.items():
+                    end = max(progress.acked_end, partition.log_start_offset)
+                    key = (str(follower),)
+                    lag[key] = lag.get(key, 0) + max(0, partition.log_end_offset - end)
         yield _family("chronik_replication_lag_records", lag)
         seconds = {(str(node),): value for node, value in context.replication_lag_seconds().items()}
         yield _family("chronik_replication_lag_seconds", seconds)

@@ -127,6 +127,8 @@ class RegisterBroker(_Command, frozen=True, kw_only=True, tag="register_broker")
 class FenceBroker(_Command, frozen=True, kw_only=True, tag="fence_broker"):
     broker_id: NodeId
     broker_epoch: int
+    resigned: bool = False
+    """The broker itself asked for it because it stops: it stays fenced until it registers anew."""
 
 
 class UnfenceBroker(_Command, frozen=True, kw_only=True, tag="unfence_broker"):

@@ -232,16 +232,23 @@ class ClusterState:
             rack=command.rack,
             fenced=command.fenced,
         )
-        registered = e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)
-        return [registered, e.BrokerFenced(broker_id=broker.broker_id)] if broker.fenced else [registered]
+        events: list[e.Event] = [e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)]
+        if broker.fenced:
+            events.append(e.BrokerFenced(broker_id=broker.broker_id))
+        if not same:
+            # It may have lost what it had not synced: no epoch of its former life goes on.
+            events += self._each_partition_of(broker.broker_id, self._after_restart)
+        return events
 
     def _fence_broker(self, command: c.FenceBroker, index: int) -> Iterable[e.Event]:
-        return self._set_fenced(command, fenced=True)
+        return self._set_fenced(command, fenced=True, resigned=command.resigned)
 
     def _unfence_broker(self, command: c.UnfenceBroker, index: int) -> Iterable[e.Event]:
         return self._set_fenced(command, fenced=False)
 
-    def _set_fenced(self, command: c.FenceBroker | c.UnfenceBroker, *, fenced: bool) -> Iterable[e.Event]:
+    def _set_fenced(
+        self, command: c.FenceBroker | c.UnfenceBroker, *, fenced: bool, resigned: bool = False
+    ) -> Iterable[e.Event]:
         broker = self.brokers.get(command.broker_id)
         if broker is None:
             raise _Refuse(
@@ -251,9 +258,71 @@ class ClusterState:
             raise _Refuse(ErrorCode.stale_broker_epoch, f"Broker epoch is {broker.epoch}.")
         if broker.fenced == fenced:
             return ()
-        self.brokers[broker.broker_id] = msgspec.structs.replace(broker, fenced=fenced)
-        event = e.BrokerFenced if fenced else e.BrokerUnfenced
-        return [event(broker_id=broker.broker_id)]
+        self.brokers[broker.broker_id] = msgspec.structs.replace(broker, fenced=fenced, resigned=resigned)
+        if fenced:
+            gone = self._each_partition_of(broker.broker_id, self._without)
+            return [e.BrokerFenced(broker_id=broker.broker_id), *gone]
+        back = self._each_partition_of(broker.broker_id, self._led_again)
+        return [e.BrokerUnfenced(broker_id=broker.broker_id), *back]
+
+    # --- elections: out of the ISR, alive, in the order of the replica list (T07) ---
+
+    def _each_partition_of(
+        self, broker_id: NodeId, change: Callable[[Topic, Partition, NodeId], Partition | None]
+    ) -> list[e.Event]:
+        """Apply `change` to every partition with a replica there, and tell what changed."""
+        events: list[e.Event] = []
+        for topic in list(self.topics.values()):
+            partitions = list(topic.partitions)
+            for place, old in enumerate(topic.partitions):
+                if broker_id in old.replicas and (new := change(topic, old, broker_id)) is not None:
+                    partitions[place] = new
+                    events += _changes(topic, old, new)
+            self._replace(topic, partitions=tuple(partitions))
+        return events
+
+    def elect(self, topic: Topic, partition: Partition, isr: tuple[NodeId, ...]) -> NodeId:
+        """Who should lead: a live member of the ISR, the preferred one first; NO_LEADER if there is none."""
+        for replica in partition.replicas:
+            if replica in isr and self.is_alive(replica):
+                return replica
+        if topic.configs.get("unclean.leader.election.enable") == "true":
+            for replica in partition.replicas:
+                if self.is_alive(replica):
+                    return replica
+        return NO_LEADER
+
+    def _without(self, topic: Topic, old: Partition, gone: NodeId) -> Partition | None:
+        """The broker is gone: out of the ISR unless it is the last, and out of office."""
+        isr = tuple(member for member in old.isr if member != gone) or old.isr
+        leader = old.leader
+        if leader in (gone, NO_LEADER):
+            leader = self.elect(topic, old, isr)
+            if leader != NO_LEADER and leader not in isr:
+                isr = (leader,)
+        if (leader, isr) == (old.leader, old.isr):
+            return None
+        return _successor(old, leader, isr)
+
+    def _after_restart(self, topic: Topic, old: Partition, back: NodeId) -> Partition | None:
+        if old.leader == back:
+            others = tuple(member for member in old.isr if member != back)
+            leader = self.elect(topic, old, others) if others else NO_LEADER
+            if leader == NO_LEADER:
+                return _successor(old, back if self.is_alive(back) else NO_LEADER, old.isr)
+            return _successor(old, leader, others)
+        if back in old.isr and len(old.isr) > 1:
+            # What it acknowledged is on its disk, but it has to show that it still has it.
+            return _successor(old, old.leader, tuple(member for member in old.isr if member != back))
+        return self._led_again(topic, old, back)
+
+    def _led_again(self, topic: Topic, old: Partition, back: NodeId) -> Partition | None:
+        if old.leader != NO_LEADER or not self.is_alive(back):
+            return None
+        leader = self.elect(topic, old, old.isr)
+        if leader == NO_LEADER:
+            return None
+        return _successor(old, leader, old.isr if leader in old.isr else (leader,))
 
     def _unregister_broker(self, command: c.UnregisterBroker, index: int) -> Iterable[e.Event]:
         if self.brokers.pop(command.broker_id, None) is None:
@@ -292,6 +361,18 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
     c.UnregisterBroker: ClusterState._unregister_broker,
     c.AllocateProducerIds: ClusterState._allocate_producer_ids,
 }
+
+
+def _successor(old: Partition, leader: NodeId, isr: tuple[NodeId, ...]) -> Partition:
+    """The partition with this leadership; a new leader, or a leader's new life, is a new epoch."""
+    unchanged = leader == old.leader and isr != old.isr
+    return msgspec.structs.replace(
+        old,
+        leader=leader,
+        isr=isr,
+        leader_epoch=old.leader_epoch + (not unchanged),
+        partition_epoch=old.partition_epoch + 1,
+    )
 
 
 def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:

@@ -35,6 +35,9 @@ class MetadataListener(Protocol):
 
     def on_committed(self, entries: Sequence[Committed]) -> None: ...
 
+    def on_applied(self, index: int) -> None:
+        """Everything up to `index` was handed over, entries that carry no command included."""
+
     def on_snapshot(self, data: bytes | memoryview) -> None: ...
 
 
@@ -62,8 +65,12 @@ class MetadataStore:
         self._origin = origin
         self._sequence = 0
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._proposed: dict[int, int] = {}
+        """Index at which each waiting submission stands in the log of whoever took it."""
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
         self.state = ClusterState()
+        self.applied_index = 0
+        """How far this node has applied the log; may be ahead of the last command in it."""
         self.bus = EventBus()
         self.stages = WriteStages()
         """Filled here (applied) and by the log underneath (wal, sent, committed, the path)."""
@@ -81,7 +88,9 @@ class MetadataStore:
         self._waiting[sequence] = waiter
         try:
             async with asyncio.timeout(timeout_s):
-                await self._log.append(encode_entry(Entry(self._origin, sequence, command)))
+                index = await self._log.append(encode_entry(Entry(self._origin, sequence, command)))
+                self._proposed[sequence] = index
+                self._give_up_superseded(self.applied_index)
                 outcome = await waiter
             self.stages.applied.observe(clock() - started)
         except TimeoutError:
@@ -90,13 +99,14 @@ class MetadataStore:
             ) from None
         finally:
             del self._waiting[sequence]
+            self._proposed.pop(sequence, None)
         if outcome.refused is not None:
             raise RequestError(outcome.refused.code, outcome.refused.message)
         return outcome
 
     async def applied(self, index: int) -> None:
         """Wait until this node has applied the entry at `index`."""
-        if self.state.applied_index < index:
+        if self.applied_index < index:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._reached.append((index, waiter))
             await waiter
@@ -123,18 +133,33 @@ class MetadataStore:
                 waiter = self._waiting.get(entry.sequence)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(outcome)
+            self.applied_index = committed.index
         self._wake_reached()
 
     def on_snapshot(self, data: bytes | memoryview) -> None:
         self.state = decode_snapshot(data)
         log.info("metadata starts from a snapshot at index %d", self.state.applied_index)
+        self.applied_index = max(self.applied_index, self.state.applied_index)
         self.bus.publish([Resync()])
         self._wake_reached()
 
+    def on_applied(self, index: int) -> None:
+        self.applied_index = max(self.applied_index, index)
+        self._give_up_superseded(index)
+        self._wake_reached()
+
+    def _give_up_superseded(self, applied: int) -> None:
+        """Another entry stands where a submission should: a new leader never had it, so it is lost."""
+        for sequence, index in list(self._proposed.items()):
+            if index <= applied:
+                waiter = self._waiting[sequence]
+                if not waiter.done():
+                    waiter.set_exception(Unavailable("A new leader took over before the commit."))
+                del self._proposed[sequence]
+
     def _wake_reached(self) -> None:
         if self._reached:
-            applied = self.state.applied_index
             for index, waiter in self._reached:
-                if index <= applied and not waiter.done():
+                if index <= self.applied_index and not waiter.done():
                     waiter.set_result(None)
             self._reached = [(index, waiter) for index, waiter in self._reached if not waiter.done()]

@@ -21,6 +21,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: dict[str, Endpoint]
     rack: str | None
     fenced: bool
+    resigned: bool = False
+    """It said that it stops; only a new registration brings it back."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from chronik.metadata.state import ClusterState
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Topic
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
-from chronik.replication.partition import Partition, log_config
+from chronik.replication.partition import Partition, PartitionHooks, log_config
 from chronik.storage.store import LogStore
 
 log = logging.getLogger(__name__)
@@ -26,11 +26,17 @@ class ReplicaManager:
         store: LogStore,
         state: Callable[[], ClusterState],
         topic_config: Callable[[str], TopicConfig],
+        hooks: PartitionHooks,
+        may_lead: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_lead` tells whether the cluster still counts on this node; without it nothing is led."""
         self._node_id = node_id
         self._store = store
         self._state = state
         self._topic_config = topic_config
+        self._hooks = hooks
+        self._may_lead = may_lead
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
         self._deletions: set[asyncio.Task[None]] = set()
 
@@ -42,7 +48,7 @@ class ReplicaManager:
     def leader(self, tp: TopicPartition) -> Partition:
         """The partition, if this node leads it; the error a client needs, if not."""
         partition = self.replica(tp)
-        if partition.leader_id != self._node_id:
+        if partition.leader_id != self._node_id or not self._may_lead():
             raise RequestError(ErrorCode.not_leader_or_follower, f"node {self._node_id} does not lead {tp}")
         return partition
 
@@ -53,6 +59,13 @@ class ReplicaManager:
         if self._state().partition(tp) is None:
             raise RequestError(ErrorCode.unknown_topic_or_partition, f"there is no {tp}")
         raise RequestError(ErrorCode.not_leader_or_follower, f"node {self._node_id} has no replica of {tp}")
+
+    def find(self, topic_id: bytes, partition: int) -> Partition | None:
+        return self._by_id.get((topic_id, partition))
+
+    @property
+    def may_lead(self) -> bool:
+        return self._may_lead()
 
     def all(self) -> Iterable[Partition]:
         return list(self._partitions.values())
@@ -100,14 +113,16 @@ class ReplicaManager:
             return
         config = self._topic_config(tp.topic)
         opened = self._store.open_log(tp, topic.topic_id, log_config(config))
-        self._partitions[tp] = Partition(
+        created = Partition(
             tp=tp,
             topic_id=topic.topic_id,
             node_id=self._node_id,
             log=opened,
             config=config,
-            assignment=assignment,
+            hooks=self._hooks,
         )
+        self._partitions[tp] = self._by_id[topic.topic_id.bytes, tp.partition] = created
+        created.assign(assignment)
 
     def _reconfigure(self) -> None:
         configs: dict[str, TopicConfig] = {}
@@ -126,6 +141,7 @@ class ReplicaManager:
 
     def _drop(self, tp: TopicPartition, partition: Partition, code: ErrorCode) -> None:
         del self._partitions[tp]
+        self._by_id.pop((partition.topic_id.bytes, tp.partition), None)
         partition.close(RequestError(code, f"{tp} is gone from node {self._node_id}"))
         task = asyncio.get_running_loop().create_task(self._store.delete_log(tp, partition.topic_id))
         self._deletions.add(task)

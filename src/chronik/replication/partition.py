@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from chronik.metadata.topic_config import TopicConfig
@@ -12,6 +12,8 @@ from chronik.metadata.values import Partition as Assignment
 from chronik.model import NO_EPOCH, NO_LEADER, ErrorCode, NodeId, RequestError, StorageError, TopicPartition
 from chronik.records.batch import BatchHeader, check_batch, headers, stamp_append_time
 from chronik.replication.admission import admit
+from chronik.replication.link import Link
+from chronik.replication.progress import FollowerProgress
 from chronik.replication.watermark import follower_watermark, leader_watermark
 from chronik.storage import reading
 from chronik.storage.log import LogConfig, PartitionLog
@@ -27,6 +29,25 @@ class Appended(NamedTuple):
     next_offset: int
     log_append_time_ms: int
     is_duplicate: bool
+
+
+class PartitionHooks(Protocol):
+    """What replication does when something happens to a partition of this node."""
+
+    def changed(self, partition: Partition) -> None:
+        """Leader, epoch, ISR or replicas are new."""
+
+    def appended(self, partition: Partition) -> None:
+        """Leader: there are batches, or a watermark, that followers do not know."""
+
+    def durable(self, partition: Partition) -> None:
+        """Follower: more of the log is on disk."""
+
+    def start_moved(self, partition: Partition, log_start_offset: int) -> None:
+        """Follower: the leader's log starts later now."""
+
+    def halted(self, partition: Partition) -> None:
+        """Leader: its disk failed an append; a new epoch is needed before it may go on."""
 
 
 class _AckWaiter(NamedTuple):
@@ -50,14 +71,17 @@ def log_config(config: TopicConfig) -> LogConfig:
 
 
 class Partition:
-    """Complete when built; `assign` tells it what the cluster decided since."""
+    """Follows nobody and leads nothing until `assign` tells what the cluster decided."""
 
     __slots__ = (
         "_committed_waiters",
         "_durable_waiters",
+        "_hooks",
         "_watchers",
         "config",
-        "follower_ends",
+        "feeder",
+        "followers",
+        "halted_epoch",
         "high_watermark",
         "isr",
         "leader_epoch",
@@ -66,7 +90,9 @@ class Partition:
         "log",
         "node_id",
         "partition_epoch",
+        "pending_isr",
         "replicas",
+        "told_watermark",
         "topic_id",
         "tp",
     )
@@ -79,7 +105,7 @@ class Partition:
         node_id: NodeId,
         log: PartitionLog,
         config: TopicConfig,
-        assignment: Assignment,
+        hooks: PartitionHooks,
         high_watermark: int = 0,
     ) -> None:
         self.tp = tp
@@ -92,8 +118,15 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()
-        self.follower_ends: dict[NodeId, int] = {}
-        """Durable end offset that each follower reported in this leader epoch."""
+        self.followers: dict[NodeId, FollowerProgress] = {}
+        """What is known of each follower in this leader epoch; empty unless this node leads."""
+        self.pending_isr: tuple[NodeId, ...] | None = None
+        """An ISR that was proposed and is not decided yet."""
+        self.feeder: Link | None = None
+        """Where a follower's batches come from and its acknowledgements go to."""
+        self.told_watermark = 0
+        self.halted_epoch = NO_EPOCH - 1
+        self._hooks = hooks
         self.leader_epoch_start_offset = 0
         self.high_watermark = max(high_watermark, log.log_start_offset)
         """Everything before is on every in-sync replica. Moves only in `_raise_watermark`."""
@@ -101,7 +134,6 @@ class Partition:
         self._committed_waiters: deque[_AckWaiter] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
         log.subscribe(self)
-        self.assign(assignment)
 
     # --- roles -------------------------------------------------------------------------------------
 
@@ -114,7 +146,8 @@ class Partition:
         if assignment.partition_epoch < self.partition_epoch:
             return
         if assignment.leader_epoch != self.leader_epoch:
-            self.follower_ends.clear()
+            self.followers.clear()
+            self.feeder = None
             self.leader_epoch_start_offset = self.log.log_end_offset
             self._fail_waiters(RequestError(ErrorCode.not_leader_or_follower, f"{self.tp} has a new leader"))
         self.leader_id = assignment.leader
@@ -122,12 +155,15 @@ class Partition:
         self.partition_epoch = assignment.partition_epoch
         self.replicas = assignment.replicas
         self.isr = assignment.isr
+        self._hooks.changed(self)
         self.update_watermark()
         self._wake_watchers()
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse a request that should have gone elsewhere or was meant for another epoch (KIP-320)."""
         self.check_epoch(current_leader_epoch)
+        if self.halted_epoch == self.leader_epoch:
+            raise RequestError(ErrorCode.kafka_storage_error, f"node {self.node_id}'s disk failed {self.tp}")
         if self.leader_id != self.node_id:
             raise RequestError(
                 ErrorCode.not_leader_or_follower, f"node {self.node_id} does not lead {self.tp}"
@@ -179,6 +215,8 @@ class Partition:
 
     def _append(self, records: memoryview, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
         base_offset = self.log.append(records, header, self.leader_epoch, now_ms)
+        if self.followers:
+            self._hooks.appended(self)
         return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time, False)
 
     def require_enough_replicas(self) -> None:
@@ -221,9 +259,16 @@ class Partition:
         _serve(self._durable_waiters, end_offset)
         if self.leader_id == self.node_id:
             self.update_watermark()
+        else:
+            self._hooks.durable(self)
+            self.on_told_watermark(self.told_watermark)
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         refusal = RequestError(ErrorCode.kafka_storage_error, str(error))
+        if self.followers:
+            # Followers may have what this disk refused: these offsets are not given out again in this epoch.
+            self.halted_epoch = self.leader_epoch
+            self._hooks.halted(self)
         for waiters in (self._durable_waiters, self._committed_waiters):
             failed = [waiter for waiter in waiters if waiter.next_offset > end_offset]
             kept = [waiter for waiter in waiters if waiter.next_offset <= end_offset]
@@ -234,32 +279,39 @@ class Partition:
 
     def on_follower_durable(self, follower: NodeId, end_offset: int) -> None:
         """Leader: a follower has everything before `end_offset` on its disk."""
-        self.follower_ends[follower] = end_offset
         self.update_watermark()
 
     def update_watermark(self) -> None:
+        """Leader: move the watermark as far as every member of the ISR, present or proposed, allows."""
         if self.leader_id == self.node_id:
-            self._raise_watermark(
-                leader_watermark(
-                    self.high_watermark,
-                    self.isr,
-                    self.node_id,
-                    self.log.durable_end_offset,
-                    self.follower_ends,
-                )
-            )
+            isr = self.isr if self.pending_isr is None else {*self.isr, *self.pending_isr}
+            ends = {peer: one.acked_end for peer, one in self.followers.items() if one.acked_end >= 0}
+            own = self.log.durable_end_offset
+            self._raise_watermark(leader_watermark(self.high_watermark, isr, self.node_id, own, ends))
 
     def on_told_watermark(self, told_by_leader: int) -> None:
         """Follower: the leader's watermark as of its last message."""
+        self.told_watermark = max(self.told_watermark, told_by_leader)
         self._raise_watermark(
-            follower_watermark(self.high_watermark, told_by_leader, self.log.durable_end_offset)
+            follower_watermark(self.high_watermark, self.told_watermark, self.log.durable_end_offset)
         )
+
+    def follow_log_start(self, log_start_offset: int) -> None:
+        """Follower: the leader deleted old records; so does this replica, below its watermark."""
+        if self.log.log_start_offset < log_start_offset <= self.high_watermark:
+            self._hooks.start_moved(self, log_start_offset)
+
+    def log_restarted(self) -> None:
+        """Follower: the log was emptied because the leader keeps nothing that old."""
+        self.high_watermark = max(self.high_watermark, self.log.log_start_offset)
 
     def _raise_watermark(self, offset: int) -> None:
         """The only place where the watermark moves (S24)."""
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
+        if self.followers:
+            self._hooks.appended(self)
         if self.log.producers is not None:
             self.log.producers.advance_high_watermark(offset)
         _serve(self._committed_waiters, offset)

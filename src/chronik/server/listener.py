@@ -73,12 +73,19 @@ class KafkaListener:
         self._held_back_since = 0.0
         self.stats = ServerStats()
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which the system chose if `port` is 0."""
-        self._server = await self.loop.create_server(lambda: KafkaConnection(self), host, port, backlog=1024)
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, without answering yet; returns it, since the system chose it if `port` is 0."""
+        self._server = await self.loop.create_server(
+            lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
+        )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    async def serve(self) -> None:
+        """Clients may come."""
+        if self._server is not None:
+            await self._server.start_serving()
+            self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     # --- connections -------------------------------------------------------------------------------
 

@@ -108,7 +108,10 @@ class Flusher:
         self, plans: list[tuple[PartitionLog, WritePlan]], done_count: int, error: BaseException | None
     ) -> None:
         for log_, plan in plans[:done_count]:
-            log_.note_flushed(plan.next_offset)
+            if plan.truncations != log_.truncations:
+                self._dirty[log_] = None  # cut meanwhile: what is left of the plan is written again
+                continue
+            log_.note_flushed(plan)
             self.unsynced.add(log_)
             size = sum(len(view) for _, _, views in plan.runs for view in views)
             self._cached.append((log_, size))
@@ -176,7 +179,7 @@ class Flusher:
         if plan is None:
             return
         _perform(log_, plan)
-        log_.note_flushed(plan.next_offset)
+        log_.note_flushed(plan)
         self.unsynced.add(log_)
         self._dirty.pop(log_, None)
         while freed := log_.drop_cached():

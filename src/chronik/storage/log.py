@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +68,7 @@ class WritePlan:
     runs: list[tuple[Segment, int, list[Buffer]]]
     sealed: list[Segment]
     next_offset: int
+    truncations: int
 
 
 class Dirty(Protocol):
@@ -132,6 +133,7 @@ class PartitionLog:
         "topic_id",
         "topic_id_bytes",
         "tp",
+        "truncations",
     )
 
     def __init__(
@@ -183,6 +185,8 @@ class PartitionLog:
         """Base offset of the active segment at the last checkpoint."""
         self._listeners: list[LogListener] = []
         self.deleted = False
+        self.truncations = 0
+        """Goes up when the end is cut: a flush that began before then says nothing about what is flushed."""
 
     def attach(self, wal: Wal) -> None:
         """Recovery is over: appends may begin."""
@@ -446,7 +450,7 @@ class PartitionLog:
         self._retired = [segment for segment in self._retired if segment not in sealed]
         if not runs and not sealed:
             return None
-        return WritePlan(runs, sealed, next_offset)
+        return WritePlan(runs, sealed, next_offset, self.truncations)
 
     def _seals_below(self, segment: Segment, offset: int) -> bool:
         following = next((s for s in self.segments if s.base_offset > segment.base_offset), None)
@@ -456,8 +460,9 @@ class PartitionLog:
         """A write failed: its segments still have to be sealed."""
         self._retired = plan.sealed + self._retired
 
-    def note_flushed(self, next_offset: int) -> None:
-        self.flushed_offset = max(self.flushed_offset, next_offset)
+    def note_flushed(self, plan: WritePlan) -> None:
+        if plan.truncations == self.truncations:
+            self.flushed_offset = max(self.flushed_offset, plan.next_offset)
 
     def drop_cached(self) -> int:
         """Let go of the oldest batch of the tail if a file has it; returns the bytes freed."""
@@ -527,24 +532,53 @@ class PartitionLog:
         """A checkpoint with this active segment is on disk."""
         self._checkpoint_base = active_base_offset
 
-    def cut(self, offset: int) -> None:
-        """Blocking: drop everything from `offset` on, in memory and in files. Nothing may be under way."""
+    def truncate(self, offset: int) -> None:
+        """Follower: drop everything from `offset` on. Durable in the WAL's order; files follow behind."""
         if offset >= self.log_end_offset:
             return
+        wal = self._wal
+        invariant(wal is not None, "a log that is only being recovered is cut, not truncated")
+        assert wal is not None
+        wal.append(EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", _IGNORE, 0)
+        self.disk.submit(Lane.BACKGROUND, self._cut(offset), self._file_work_done)
+
+    def restart_at(self, offset: int) -> None:
+        """Follower too far behind: drop everything and go on at `offset`."""
+        wal = self._wal
+        assert wal is not None
+        wal.append(EntryKind.RESET, self.topic_id_bytes, self.tp.partition, offset, b"", _IGNORE, 0)
+        gone = self.reset(offset)
+        self.disk.submit(Lane.BACKGROUND, lambda: delete_segments(gone), self._file_work_done)
+
+    def _file_work_done(self, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error(
+                "%s: files could not be cut; the WAL has the cut, a restart will do it: %s", self.tp, error
+            )
+
+    def cut(self, offset: int) -> None:
+        """Blocking, for recovery: drop everything from `offset` on, in memory and in files."""
+        if offset < self.log_end_offset:
+            self._cut(offset)()
+
+    def _cut(self, offset: int) -> Callable[[], None]:
+        """Drop everything from `offset` on in memory; returns the blocking work for the files."""
+        self.truncations += 1
         while self.tail and self.tail[-1].next_offset > offset:
-            self.tail.pop()
+            batch = self.tail.pop()
+            if batch.next_offset > self.flushed_offset:
+                self._dirty.note_bytes(-len(batch.view))
+        gone = []
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            gone = self.segments.pop()
+            gone.append(self.segments.pop())
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
-            gone.delete()
         segment = self.segments[-1]
-        found = segment.locate(offset)
-        pending = [batch for batch in self.tail if batch.segment is segment]
-        if found is not None:
-            segment.truncate(found[0], offset)
-        elif pending:
-            end = pending[-1].position + len(pending[-1].view)
-            segment.truncate(end, offset)
+        trim: Callable[[], None] = lambda: None  # noqa: E731
+        if self.tail and self.tail[-1].segment is segment:
+            last = self.tail[-1]
+            trim = segment.cut(last.position + len(last.view), offset)
+        elif (found := segment.locate(offset)) is not None:
+            trim = segment.cut(found[0], offset)
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
@@ -552,10 +586,20 @@ class PartitionLog:
         if self.producers is not None:
             self.producers.truncate_to(offset)
 
+        def work() -> None:
+            delete_segments(gone)
+            trim()
+
+        return work
+
     def reset(self, offset: int) -> list[Segment]:
         """Empty the log and start it anew at `offset`; returns the segments to delete."""
         gone = [*(segment for _, segment in self._doomed), *self.segments]
         self._doomed = []
+        self.truncations += 1
+        for batch in self.tail:
+            if batch.next_offset > self.flushed_offset:
+                self._dirty.note_bytes(-len(batch.view))
         self.tail.clear()
         self._retired = []
         self._segments = [self._new_segment(offset)]

@@ -70,6 +70,49 @@ async def read(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: in
     return found if found is not None else await read_cold(log_, offset, bytes_max, limit_offset)
 
 
+class BatchRun(NamedTuple):
+    """Whole batches, for a follower: none is cut off."""
+
+    buffers: list[Buffer]
+    size_bytes: int
+    next_offset: int
+
+
+def read_run_now(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun | None:
+    """Whole batches from `offset` on, as far as `bytes_max` allows; None if only a wait helps."""
+    tail = log_.tail
+    if tail and offset >= tail[0].base_offset:
+        place = bisect_right(tail, offset, key=lambda batch: batch.next_offset)
+        buffers: list[Buffer] = []
+        size, end = 0, offset
+        for index in range(place, len(tail)):
+            batch = tail[index]
+            if buffers and size + len(batch.view) > bytes_max:
+                break
+            buffers.append(batch.view)
+            size += len(batch.view)
+            end = batch.next_offset
+        return BatchRun(buffers, size, end)
+    found = read_now(log_, offset, bytes_max, log_.log_end_offset)
+    return None if found is None else _whole(found, offset)
+
+
+async def read_run(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun:
+    found = read_run_now(log_, offset, bytes_max)
+    if found is not None:
+        return found
+    return _whole(await read_cold(log_, offset, bytes_max, log_.log_end_offset), offset)
+
+
+def _whole(found: LogSlice, offset: int) -> BatchRun:
+    """Cut a slice behind its last whole batch."""
+    data = found.buffers[0] if len(found.buffers) == 1 else b"".join(found.buffers)
+    end, next_offset = 0, offset
+    for position, header in headers(data):
+        end, next_offset = position + header.size_bytes, header.next_offset
+    return BatchRun([memoryview(data)[:end]] if end else [], end, next_offset)
+
+
 def _from_tail(tail: object, offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
     batches: list[TailBatch] = tail  # type: ignore[assignment]  # a deque: indexable, enough for bisect
     place = bisect_right(batches, offset, key=lambda batch: batch.next_offset)

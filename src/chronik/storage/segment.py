@@ -349,30 +349,42 @@ class Segment:
             place = self.offset_index.position_after(place)
         return None
 
-    def truncate(self, position: int, next_offset: int) -> None:
-        """Blocking: cut the segment to `position` bytes; batches from `next_offset` on go."""
+    def cut(self, position: int, next_offset: int) -> Callable[[], None]:
+        """Drop batches from `position` on in memory; returns the blocking work that does so in the files.
+
+        That work must run behind writes already under way and before later ones: in the same lane.
+        """
         self.offset_index.truncate(position)
         self.time_index.truncate(next_offset)
-        if self.written_bytes > position:
-            self.file.truncate(position)
-            self.written_bytes = position
+        offset_entries, time_entries = len(self.offset_index), len(self.time_index)
         self.size_bytes = position
-        self.verified_bytes = min(self.verified_bytes, position)
-        self._index_written = min(self._index_written, len(self.offset_index))
-        self._time_written = min(self._time_written, len(self.time_index))
-        for suffix, size in (
-            (".index", self._index_written * OFFSET_ENTRY.size),
-            (".timeindex", self._time_written * TIME_ENTRY.size),
-        ):
-            if self._disk.exists(self._path.with_suffix(suffix)):
-                file = self._disk.open(self._path.with_suffix(suffix))
-                try:
-                    file.truncate(size)
-                finally:
-                    file.close()
         self._bytes_since_index = position - self.offset_index.last_position
         last = self.time_index.last
         self.max_timestamp, self.max_timestamp_offset = last or (-1, self.base_offset)
-        for _, header in self.scan(self.offset_index.last_position):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+        def trim() -> None:
+            if self.written_bytes > position:
+                self.file.truncate(position)
+                self.written_bytes = position
+            self.verified_bytes = min(self.verified_bytes, position)
+            self._index_written = min(self._index_written, offset_entries)
+            self._time_written = min(self._time_written, time_entries)
+            self._trim_beside(".index", self._index_written * OFFSET_ENTRY.size)
+            self._trim_beside(".timeindex", self._time_written * TIME_ENTRY.size)
+            for _, header in self.scan(self.offset_index.position_for(next_offset), position):
+                if header.max_timestamp > self.max_timestamp:
+                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+        return trim
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Blocking: cut the segment to `position` bytes, in memory and in its files."""
+        self.cut(position, next_offset)()
+
+    def _trim_beside(self, suffix: str, size: int) -> None:
+        if self._disk.exists(self._path.with_suffix(suffix)):
+            file = self._disk.open(self._path.with_suffix(suffix))
+            try:
+                file.truncate(size)
+            finally:
+                file.close()

@@ -28,6 +28,10 @@ class FrameDecoder:
         self._frame_bytes = 0
         self._frame_have = 0
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """From now on accept frames up to this size."""
+        self._max = frame_bytes_max
+
     @property
     def held_bytes(self) -> int:
         """Memory bound by a frame that is still coming in."""

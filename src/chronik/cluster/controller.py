@@ -1,0 +1,136 @@
+"""The controller: the Raft leader's duty to say who is alive, who leads, and who belongs to the quorum.
+
+It acts only while this node leads and has applied an entry of its own term, so that its picture is
+complete. What it decides are commands like anybody's; the state machine elects leaders out of the ISR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from chronik.cluster.raft_driver import RaftDriver
+from chronik.cluster.transport import ClusterTransport
+from chronik.metadata.commands import Batch, ChangePartition, FenceBroker, UnfenceBroker
+from chronik.metadata.store import MetadataStore
+from chronik.model import ChronikError, NodeId
+from chronik.raft import ChangeKind, ConfigChange
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 0.1
+SILENCE_SECONDS_MAX: Final = 2.0
+"""A broker that is connected but says nothing for this long is fenced."""
+GONE_SECONDS_MAX: Final = 0.4
+"""A broker without any connection is fenced after this long: it may only be restarting its links."""
+LEASE_SECONDS: Final = 1.5
+"""A node that has not heard of the controller for this long stops leading, sooner than it is fenced."""
+BALANCE_SECONDS: Final = 5.0
+
+
+class Controller:
+    def __init__(
+        self, *, node_id: NodeId, driver: RaftDriver, transport: ClusterTransport, metadata: MetadataStore
+    ) -> None:
+        self._node_id = node_id
+        self._driver = driver
+        self._transport = transport
+        self._metadata = metadata
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._leading_since: float | None = None
+        self._gone_since: dict[NodeId, float] = {}
+        self._stable_since = self._loop.time()
+        self.fence_count = 0
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if not self._is_in_charge():
+                self._leading_since = None
+                self._gone_since.clear()
+                continue
+            if self._leading_since is None:
+                log.info("node %d is the controller, term %d", self._node_id, self._driver.core.term)
+                self._leading_since = self._stable_since = self._loop.time()
+            try:
+                await self._look()
+            except ChronikError as error:
+                log.warning("controller: %s", error)
+
+    def _is_in_charge(self) -> bool:
+        return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
+
+    async def _look(self) -> None:
+        commands: list[FenceBroker | UnfenceBroker | ChangePartition] = []
+        for broker in list(self._metadata.state.brokers.values()):
+            alive = self._is_alive(broker.broker_id)
+            if not alive and not broker.fenced:
+                log.warning("node %d is gone: fenced", broker.broker_id)
+                self.fence_count += 1
+                commands.append(FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+            elif alive and broker.fenced and not broker.resigned:
+                log.info("node %d is back", broker.broker_id)
+                commands.append(UnfenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+        if commands:
+            self._stable_since = self._loop.time()
+            await self._metadata.submit(Batch(commands=tuple(commands)), timeout_s=5.0)
+        self._welcome()
+        if self._loop.time() - self._stable_since > BALANCE_SECONDS:
+            self._stable_since = self._loop.time()
+            await self.balance()
+
+    def _is_alive(self, broker_id: NodeId) -> bool:
+        if broker_id == self._node_id:
+            return True
+        now = self._loop.time()
+        # A new controller gives everybody the time to make themselves heard.
+        heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
+        if self._transport.is_connected(broker_id):
+            self._gone_since.pop(broker_id, None)
+            return now - heard < SILENCE_SECONDS_MAX
+        since = self._gone_since.setdefault(broker_id, now)
+        return now - since < GONE_SECONDS_MAX
+
+    def _welcome(self) -> None:
+        """Registered nodes that are no members of the quorum yet: first they learn, then they vote."""
+        status = self._driver.status()
+        if status.is_config_pending:
+            return
+        for broker in self._metadata.state.brokers.values():
+            member = broker.broker_id
+            if broker.fenced or member in status.membership.voters:
+                continue
+            kind = ChangeKind.PROMOTE if member in status.membership.learners else ChangeKind.ADD_LEARNER
+            self._driver.propose_config(ConfigChange(kind, member))
+            return
+
+    async def balance(self) -> int:
+        """Give leadership back to preferred replicas that are in sync. Returns how many moved."""
+        state = self._metadata.state
+        moves = [
+            ChangePartition(
+                topic_id=topic.topic_id,
+                partition=partition.partition,
+                partition_epoch=partition.partition_epoch,
+                leader=partition.replicas[0],
+            )
+            for topic in state.topics.values()
+            for partition in topic.partitions
+            if partition.leader != partition.replicas[0]
+            and partition.replicas[0] in partition.isr
+            and state.is_alive(partition.replicas[0])
+        ]
+        if moves:
+            log.info("%d partitions go back to their preferred leaders", len(moves))
+            await self._metadata.submit(Batch(commands=tuple(moves)), timeout_s=5.0)
+        return len(moves)

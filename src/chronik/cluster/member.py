@@ -1,0 +1,290 @@
+"""This node as a member of its cluster: consensus, metadata, replicas, links, and the duties they bring.
+
+A node without peers is a cluster of one: the same parts, no links.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from chronik.cluster.controller import LEASE_SECONDS, Controller
+from chronik.cluster.membership import DATA, Membership, PeerAddress
+from chronik.cluster.raft_driver import RaftDriver
+from chronik.cluster.raft_storage import RaftStorage
+from chronik.cluster.status import FollowerStatus, RaftStatus
+from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
+from chronik.config import Settings
+from chronik.metadata.commands import ChangePartition, Endpoint, FenceBroker, InitCluster, RegisterBroker
+from chronik.metadata.store import MetadataStore
+from chronik.metadata.topic_config import TopicConfig
+from chronik.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_LEADER,
+    NodeId,
+    RequestError,
+    TopicPartition,
+    Unavailable,
+)
+from chronik.replication.connections import Acceptor
+from chronik.replication.follower import FollowerSide
+from chronik.replication.leader import LeaderSide
+from chronik.replication.link import LinkIdentity
+from chronik.replication.manager import ReplicaManager
+from chronik.replication.partition import Partition
+from chronik.replication.streams import Replication
+from chronik.storage.log import LogConfig
+from chronik.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.1
+WAIT_LOG_EVERY: Final = 50
+RESIGN_SECONDS_MAX: Final = 0.8
+
+
+class ClusterMember:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        store: LogStore,
+        topic_config: Callable[[str], TopicConfig],
+        now_ms: Callable[[], int],
+        new_uuid: Callable[[], UUID],
+        rng: random.Random,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self._topic_config = topic_config
+        self._new_uuid = new_uuid
+        self._loop = asyncio.get_running_loop()
+        self._is_registered = False
+        self._elections = 0
+        self._build_consensus(settings, Path(settings.data_dir), rng)
+        self._build_replication(settings, now_ms)
+        self._build_links(settings, rng)
+
+    def _build_consensus(self, settings: Settings, root: Path, rng: random.Random) -> None:
+        metadata_tp = TopicPartition(METADATA_TOPIC, 0)
+        log_ = self.store.open_log(metadata_tp, METADATA_TOPIC_ID, LogConfig())
+        voters = tuple(peer.id for peer in settings.peers) or (settings.node_id,)
+        self.transport = ClusterTransport(
+            node_id=settings.node_id, use_fast_path=not settings.disable_metadata_wal
+        )
+        self.raft = RaftDriver(
+            node_id=settings.node_id,
+            voters=() if settings.join else voters,
+            storage=RaftStorage(self.store, log_, root),
+            transport=self.transport,
+            rng=rng,
+            take_snapshot=lambda: self.metadata.snapshot(),
+        )
+        self.transport.attach(self.raft)
+        self.metadata = MetadataStore(self.raft, origin=rng.getrandbits(63))
+        self.controller = Controller(
+            node_id=settings.node_id, driver=self.raft, transport=self.transport, metadata=self.metadata
+        )
+
+    def _build_replication(self, settings: Settings, now_ms: Callable[[], int]) -> None:
+        leader = LeaderSide(
+            node_id=settings.node_id,
+            partitions=lambda: self.replicas.all(),
+            find=lambda topic_id, partition: self.replicas.find(topic_id, partition),
+            propose_isr=self._propose_isr,
+            is_alive=lambda node_id: self.metadata.state.is_alive(node_id),
+            lag_seconds_max=settings.replica_lag_time_max_ms / 1000,
+        )
+        follower = FollowerSide(
+            node_id=settings.node_id,
+            find=lambda topic_id, partition: self.replicas.find(topic_id, partition),
+            now_ms=now_ms,
+        )
+        self.replication = Replication(leader, follower)
+        self.replicas = ReplicaManager(
+            node_id=settings.node_id,
+            store=self.store,
+            state=lambda: self.metadata.state,
+            topic_config=self._topic_config,
+            hooks=self.replication,
+            may_lead=self._may_lead,
+        )
+
+    def _build_links(self, settings: Settings, rng: random.Random) -> None:
+        secret = (settings.cluster_secret or "").encode()
+        identity = LinkIdentity(settings.node_id, secret, lambda: rng.randbytes(32))
+        self.membership = Membership(
+            identity=identity,
+            configured={
+                peer.id: PeerAddress(
+                    (peer.wal.host, peer.wal.port or 0), (peer.raft.host, peer.raft.port or 0)
+                )
+                for peer in settings.peers
+            },
+            handlers={RAFT: self.transport, METADATA: self.transport, DATA: self.replication.leader},
+            state=lambda: self.metadata.state,
+            rng=rng,
+        )
+        self.wal_port = Acceptor(identity, {METADATA: self.transport, DATA: self.replication.follower})
+        self.raft_port = Acceptor(identity, {RAFT: self.transport})
+
+    # --- starting ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Metadata from disk, links to peers, replication. The cluster does not count on this node yet."""
+        settings = self.settings
+        self.metadata.bus.listen(self.replicas.on_event)
+        self.metadata.bus.listen(self.membership.on_event)
+        self.raft.on_soft_state(lambda _state: self._count_election())
+        await self.raft.start(self.metadata)
+        self.replicas.synchronize()
+        self.replication.start()
+        if settings.peers:
+            await self.wal_port.start(settings.bind, settings.wal_port)
+            await self.raft_port.start(settings.bind, settings.raft_port)
+            self.membership.start()
+        self.controller.start()
+
+    def _count_election(self) -> None:
+        self._elections += 1
+
+    async def register(self, kafka_port: int, http_port: int) -> None:
+        """Take part in the cluster; tried again until a leader takes it."""
+        settings = self.settings
+        command = RegisterBroker(
+            broker_id=settings.node_id,
+            incarnation=self._new_uuid(),
+            endpoints=_endpoints(settings, kafka_port, http_port),
+            rack=settings.rack,
+        )
+        waited = 0
+        while True:
+            try:
+                await self.metadata.submit(command, timeout_s=2.0)
+                break
+            except (Unavailable, RequestError) as error:
+                if waited % WAIT_LOG_EVERY == 0 and waited:
+                    nodes = ", ".join(str(peer.id) for peer in settings.peers)
+                    log.info("waiting for a majority of nodes %s: %s", nodes, error)
+                waited += 1
+                await asyncio.sleep(RETRY_SECONDS)
+        if self.metadata.state.cluster_id is None:
+            cluster_id = settings.cluster_id or self._new_uuid().hex[:22]
+            await self.metadata.submit(InitCluster(cluster_id=cluster_id))
+        self._forget_deleted_topics()
+        self._is_registered = True
+
+    def _forget_deleted_topics(self) -> None:
+        """Only now is the metadata known to be complete: logs of topics it does not have are garbage."""
+        known = {
+            (topic.topic_id.bytes, partition.partition)
+            for topic in self.metadata.state.topics.values()
+            for partition in topic.partitions
+            if self.settings.node_id in partition.replicas
+        }
+        known.add((METADATA_TOPIC_ID.bytes, 0))
+        self.store.forget_missing(lambda topic_id, partition: (topic_id, partition) in known)
+
+    # --- what others ask -----------------------------------------------------------------------------
+
+    def _may_lead(self) -> bool:
+        """Whether the cluster counts on this node: registered in this life, and the controller is heard."""
+        return self._is_registered and (
+            self.raft.is_leader or self._loop.time() - self.raft.last_contact < LEASE_SECONDS
+        )
+
+    def controller_id(self) -> int:
+        leader = self.raft.leader_id
+        return leader if leader is not None else self.settings.node_id
+
+    async def _propose_isr(self, partition: Partition, isr: tuple[NodeId, ...] | None) -> bool:
+        """Have the cluster agree on another ISR of a partition that this node leads, or on a new epoch."""
+        current = self.metadata.state.partition(partition.tp)
+        if current is None or current.leader_epoch != partition.leader_epoch or not partition.is_leader:
+            return False
+        command = ChangePartition(
+            topic_id=partition.topic_id,
+            partition=partition.tp.partition,
+            partition_epoch=current.partition_epoch,
+            isr=isr,
+            bump_leader_epoch=isr is None,
+        )
+        try:
+            await self.metadata.submit(command, timeout_s=5.0)
+        except (Unavailable, RequestError) as error:
+            log.info("%s: the ISR stays as it is: %s", partition.tp, error)
+            return False
+        return True
+
+    def status(self) -> RaftStatus:
+        found = self.raft.status()
+        now = self._loop.time()
+        followers = tuple(
+            FollowerStatus(
+                node_id=peer,
+                match_index=one.match,
+                lag_entries=found.last_index - one.match,
+                last_contact_ms=int((now - self.transport.last_heard.get(peer, now)) * 1000),
+                is_voter=not one.is_learner,
+            )
+            for peer, one in sorted(found.followers.items())
+            if peer != self.settings.node_id
+        )
+        return RaftStatus(
+            node_id=self.settings.node_id,
+            role=found.role.value if self.settings.peers else "single",
+            term=found.term,
+            leader_id=NO_LEADER if found.leader_id is None else found.leader_id,
+            last_log_index=found.last_index,
+            last_committed_index=found.commit,
+            last_applied_index=found.applied,
+            elections=self._elections,
+            fast_path=not self.settings.disable_metadata_wal,
+            followers=followers,
+        )
+
+    # --- stopping ----------------------------------------------------------------------------------
+
+    async def resign(self) -> None:
+        """Tell the cluster before going: leadership moves at once instead of after a time-out."""
+        broker = self.metadata.state.brokers.get(self.settings.node_id)
+        if broker is None or not self._is_registered or not self.settings.peers:
+            return
+        try:
+            command = FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch, resigned=True)
+            await self.metadata.submit(command, timeout_s=RESIGN_SECONDS_MAX)
+            voters = [
+                peer for peer in self.raft.core.log.membership.voters if self.transport.is_connected(peer)
+            ]
+            if self.raft.is_leader and voters:
+                self.raft.transfer_leadership(voters[0])
+        except (Unavailable, RequestError) as error:
+            log.info("the cluster could not be told that this node stops: %s", error)
+
+    async def stop(self) -> None:
+        await self.controller.stop()
+        self.metadata.close()
+        await self.replicas.close()
+        await self.replication.stop()
+        await self.membership.stop()
+        await self.wal_port.stop()
+        await self.raft_port.stop()
+        await self.raft.stop()
+
+
+def _endpoints(settings: Settings, kafka_port: int, http_port: int) -> dict[str, Endpoint]:
+    address = settings.advertised(kafka_port=kafka_port)
+    found = {"kafka": Endpoint(host=address.host, port=address.port or kafka_port)}
+    if http_port:
+        found["http"] = Endpoint(host=address.host, port=http_port)
+    for peer in settings.peers:
+        if peer.id == settings.node_id:
+            found["wal"] = Endpoint(host=peer.wal.host, port=peer.wal.port or settings.wal_port)
+            found["raft"] = Endpoint(host=peer.raft.host, port=peer.raft.port or settings.raft_port)
+    return found

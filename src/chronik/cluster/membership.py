@@ -1,0 +1,114 @@
+"""Who the peers are and where: keeps links of every purpose to each of them.
+
+Peers come from the configuration and, as nodes join and leave, from the brokers that registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.metadata import events as e
+from chronik.metadata.state import ClusterState
+from chronik.model import NodeId
+from chronik.replication.connections import Dialer
+from chronik.replication.link import LinkHandler, LinkIdentity
+
+DATA: Final = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where a node listens for other nodes."""
+
+    wal: tuple[str, int]
+    raft: tuple[str, int]
+
+    def of(self, purpose: str) -> tuple[str, int]:
+        return self.raft if purpose == "raft" else self.wal
+
+
+class Membership:
+    def __init__(
+        self,
+        *,
+        identity: LinkIdentity,
+        configured: Mapping[NodeId, PeerAddress],
+        handlers: Mapping[str, LinkHandler],
+        state: Callable[[], ClusterState],
+        rng: random.Random,
+    ) -> None:
+        """`configured` may list this node itself; it is left out (S01)."""
+        self._identity = identity
+        self._configured = {peer: at for peer, at in configured.items() if peer != identity.node_id}
+        self._handlers = dict(handlers)
+        self._state = state
+        self._rng = rng
+        self._dialers: dict[NodeId, list[Dialer]] = {}
+        self._addresses: dict[NodeId, PeerAddress] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        if self._configured:
+            places = ", ".join(f"{at.wal[0]}:{at.wal[1]}" for _, at in sorted(self._configured.items()))
+            for stream in ("data", "metadata"):
+                logging.getLogger(f"{__name__}.{stream}_stream").info(
+                    "Auto-discovered %d followers from cluster config (excluding self node %d): %s",
+                    len(self._configured),
+                    self._identity.node_id,
+                    places,
+                )
+        self.refresh()
+
+    def on_event(self, event: e.Event) -> None:
+        if isinstance(event, e.BrokerRegistered | e.BrokerUnregistered | e.Resync):
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Dial exactly the peers that there are now, where they are now."""
+        wanted = dict(self._configured)
+        for broker in self._state().brokers.values():
+            wal, raft = broker.endpoints.get("wal"), broker.endpoints.get("raft")
+            if wal is not None and raft is not None and broker.broker_id != self._identity.node_id:
+                wanted[broker.broker_id] = PeerAddress((wal.host, wal.port), (raft.host, raft.port))
+        for peer in [peer for peer, at in self._addresses.items() if wanted.get(peer) != at]:
+            self._hang_up(peer)
+        for peer, at in wanted.items():
+            if peer not in self._addresses:
+                self._dial(peer, at)
+
+    def forget(self, peer: NodeId) -> None:
+        """The node was removed from the cluster."""
+        self._configured.pop(peer, None)
+        self.refresh()
+
+    def _dial(self, peer: NodeId, at: PeerAddress) -> None:
+        self._addresses[peer] = at
+        self._dialers[peer] = [
+            Dialer(
+                identity=self._identity,
+                peer_id=peer,
+                address=at.of(purpose),
+                purpose=purpose,
+                handler=handler,
+                jitter=self._rng.random,
+            )
+            for purpose, handler in self._handlers.items()
+        ]
+        for dialer in self._dialers[peer]:
+            dialer.start()
+
+    def _hang_up(self, peer: NodeId) -> None:
+        self._addresses.pop(peer, None)
+        for dialer in self._dialers.pop(peer, []):
+            task = asyncio.get_running_loop().create_task(dialer.stop())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def stop(self) -> None:
+        dialers = [dialer for group in self._dialers.values() for dialer in group]
+        await asyncio.gather(*(dialer.stop() for dialer in dialers), *self._closing)

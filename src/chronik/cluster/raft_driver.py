@@ -1,0 +1,335 @@
+"""Performs what the Raft core asks for: persists, sends, applies. The core decides, this file does.
+
+Every input (a message, a tick, a proposal, a finished write) is followed by taking all the core has ready.
+Proposals of one turn of the loop share one write and one message per follower. Who does not lead sends
+its commands to the one that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
+
+import msgspec
+
+from chronik.cluster.raft_storage import RaftStorage
+from chronik.metadata.store import Committed, MetadataListener
+from chronik.model import NodeId, StorageError, Unavailable
+from chronik.raft import (
+    ConfigChange,
+    Entry,
+    EntryKind,
+    NotLeader,
+    RaftConfig,
+    RaftCore,
+    Ready,
+    Snapshot,
+    SoftState,
+    Status,
+)
+from chronik.raft.messages import FROM_LEADER, InstallSnapshot, Message
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.025
+ELECTION_TICKS: Final = 40
+HEARTBEAT_TICKS: Final = 4
+SNAPSHOT_ENTRIES: Final = 20_000
+KEPT_ENTRIES: Final = 2_000
+RELOAD_SECONDS: Final = 0.5
+
+
+class RaftTransport(Protocol):
+    """How messages reach peers; losing some is allowed."""
+
+    def send(self, message: Message) -> None: ...
+    def tick(self) -> None: ...
+    async def forward(self, leader: NodeId, data: bytes) -> int:
+        """Have the leader propose `data`; returns its index. Raises Unavailable."""
+
+
+class RaftDriver:
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        voters: tuple[NodeId, ...],
+        storage: RaftStorage,
+        transport: RaftTransport,
+        rng: random.Random,
+        take_snapshot: Callable[[], bytes],
+    ) -> None:
+        self._config = RaftConfig(
+            node_id=node_id,
+            voters=voters,
+            random_ticks=rng.randrange,
+            election_ticks=ELECTION_TICKS,
+            heartbeat_ticks=HEARTBEAT_TICKS,
+        )
+        self._rng = rng
+        self._storage = storage
+        self._transport = transport
+        self._take_snapshot = take_snapshot
+        self._loop = asyncio.get_running_loop()
+        self._core: RaftCore | None = None
+        self._listener: MetadataListener | None = None
+        self._pump_scheduled = False
+        self._installing: deque[Ready] | None = None
+        """Readies that wait behind a snapshot being written; None if there is none."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._snapshotting = False
+        self._stopped = False
+        self._soft_listeners: list[Callable[[SoftState], None]] = []
+        self.last_contact = self._loop.time()
+        """When the leader was last heard of, or this node last was the leader."""
+        self.applied_term = 0
+
+    # --- life --------------------------------------------------------------------------------------
+
+    async def start(self, listener: MetadataListener) -> None:
+        """Load what is on disk, hand over what is known to be committed, begin to tick."""
+        self._listener = listener
+        self._storage.load_snapshot()
+        await self._build()
+        if self._storage.snapshot is not None:
+            listener.on_snapshot(self._storage.snapshot.data)
+        if self.core.log.membership.voters == (self._config.node_id,):
+            self.core.campaign()
+        self._pump()
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    async def _build(self) -> None:
+        self._core = RaftCore(
+            self._config,
+            hard_state=self._storage.hard_state(),
+            snapshot=self._storage.snapshot,
+            entries=await self._storage.load_entries(),
+        )
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def core(self) -> RaftCore:
+        assert self._core is not None, "the driver is started first"
+        return self._core
+
+    @property
+    def is_leader(self) -> bool:
+        return self._core is not None and self._core.is_leader
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        return self._core.leader_id if self._core is not None else None
+
+    def status(self) -> Status:
+        return self.core.status()
+
+    def on_soft_state(self, callback: Callable[[SoftState], None]) -> None:
+        """Have `callback` called whenever role, leader or term change."""
+        self._soft_listeners.append(callback)
+
+    # --- inputs ------------------------------------------------------------------------------------
+
+    def step(self, message: Message) -> None:
+        if self._core is None or self._stopped:
+            return
+        if isinstance(message, FROM_LEADER) and message.term >= self._core.term:
+            self.last_contact = self._loop.time()
+        self._core.step(message)
+        self._schedule_pump()
+
+    def report_unreachable(self, peer: NodeId) -> None:
+        """A link to `peer` broke. If it led, do not sit out the whole time-out: ask for votes soon."""
+        core = self._core
+        if core is None or self._stopped:
+            return
+        core.report_unreachable(peer)
+        if core.leader_id == peer and not core.is_leader:
+            delay = 0.05 + 0.25 * self._rng.random()
+            self._loop.call_later(delay, self._campaign_without, peer, core.term)
+        self._schedule_pump()
+
+    def _campaign_without(self, peer: NodeId, term: int) -> None:
+        core = self._core
+        quiet = self._loop.time() - self.last_contact > 4 * HEARTBEAT_TICKS * TICK_SECONDS / 3
+        if core is not None and not self._stopped and core.leader_id == peer and core.term == term and quiet:
+            core.campaign()
+            self._pump()
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+        self.core.tick()
+        if self.core.is_leader:
+            self.last_contact = self._loop.time()
+        self._transport.tick()
+        self._pump()
+
+    async def append(self, data: bytes) -> int:
+        """Propose here if this node leads, else through the leader. Raises Unavailable."""
+        try:
+            return self.propose(data)
+        except NotLeader as error:
+            if error.leader_hint is None:
+                raise Unavailable("the cluster has no leader now") from error
+            return await self._transport.forward(error.leader_hint, data)
+
+    def propose(self, data: bytes) -> int:
+        index = self.core.propose(data)
+        self._schedule_pump()
+        return index
+
+    def propose_config(self, change: ConfigChange) -> int:
+        index = self.core.propose_config(change)
+        self._schedule_pump()
+        return index
+
+    def transfer_leadership(self, to: NodeId) -> None:
+        self.core.transfer_leadership(to)
+        self._schedule_pump()
+
+    # --- outputs -----------------------------------------------------------------------------------
+
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self._stopped:
+            return
+        core = self.core
+        while core is self._core and (ready := core.ready()) is not None:
+            if self._installing is not None:
+                self._installing.append(ready)
+            else:
+                self._perform(ready)
+
+    def _perform(self, ready: Ready) -> None:
+        if ready.snapshot is not None:
+            self._installing = deque()
+            self._spawn(self._install(ready))
+            return
+        if ready.number:
+            core = self.core
+            self._storage.write(
+                ready.hard_state,
+                ready.truncate_from,
+                ready.entries,
+                lambda error: self._written(core, ready.number, error),
+            )
+        self._finish(ready)
+
+    def _finish(self, ready: Ready) -> None:
+        for message in ready.messages:
+            self._send(message)
+        if ready.committed:
+            self._apply(ready.committed)
+        if ready.soft_state is not None:
+            for callback in self._soft_listeners:
+                callback(ready.soft_state)
+
+    def _send(self, message: Message) -> None:
+        if isinstance(message, InstallSnapshot):
+            snapshot = self._storage.snapshot
+            if snapshot is None:
+                return
+            message = msgspec.structs.replace(message, snapshot=snapshot)
+        self._transport.send(message)
+
+    def _apply(self, entries: tuple[Entry, ...]) -> None:
+        assert self._listener is not None
+        commands = [
+            Committed(entry.index, entry.data) for entry in entries if entry.kind is EntryKind.COMMAND
+        ]
+        if commands:
+            self._listener.on_committed(commands)
+        last = entries[-1]
+        self.applied_term = last.term
+        self._listener.on_applied(last.index)
+        self.core.applied(last.index)
+        self._maybe_snapshot(last.index)
+
+    def _written(self, core: RaftCore, number: int, error: StorageError | None) -> None:
+        if core is not self._core or self._stopped:
+            return
+        if error is not None:
+            log.error(
+                "the metadata log cannot be written: %s; this node leaves the quorum until it can", error
+            )
+            self._core = None
+            self._spawn(self._reload())
+            return
+        core.persisted(number)
+        self._schedule_pump()
+
+    async def _reload(self) -> None:
+        """After a failed write: begin again from what is on disk, as a restart would."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.sleep(RELOAD_SECONDS)
+        await self._build()
+        self.core.applied(self.core.log.commit)
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    async def _install(self, ready: Ready) -> None:
+        """A snapshot from the leader: durable first, then the log starts behind it, then it is applied."""
+        assert ready.snapshot is not None
+        assert self._listener is not None
+        snapshot = ready.snapshot
+        await self._storage.save_snapshot(snapshot)
+        self._storage.reset_to(snapshot)
+        core = self.core
+        self._storage.write(
+            ready.hard_state, None, ready.entries, lambda error: self._written(core, ready.number, error)
+        )
+        self._listener.on_snapshot(snapshot.data)
+        self._listener.on_applied(snapshot.index)
+        core.applied(snapshot.index)
+        self._finish(ready)
+        waiting, self._installing = self._installing or deque(), None
+        for held in waiting:
+            self._perform(held)
+        self._pump()
+
+    def _maybe_snapshot(self, applied: int) -> None:
+        last = self._storage.snapshot.index if self._storage.snapshot is not None else 0
+        if applied - last >= SNAPSHOT_ENTRIES and not self._snapshotting and self._installing is None:
+            self._snapshotting = True
+            taken = msgspec.structs.replace(self.core.snapshot_at(applied), data=self._take_snapshot())
+            self._spawn(self._save_snapshot(taken))
+
+    async def _save_snapshot(self, snapshot: Snapshot) -> None:
+        try:
+            await self._storage.save_snapshot(snapshot)
+            keep_from = snapshot.index - KEPT_ENTRIES
+            if keep_from > 0:
+                self.core.compact(keep_from)
+                await self._storage.forget_before(keep_from)
+        except (OSError, StorageError) as error:
+            log.error("no metadata snapshot could be written; the log is kept: %s", error)
+        finally:
+            self._snapshotting = False
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("raft: %s", error, exc_info=error)

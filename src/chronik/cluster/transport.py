@@ -1,0 +1,170 @@
+"""Raft between nodes: two links to each peer, one for the log, one for everything else.
+
+Appends and their answers take the metadata link on the replication port, at once (the fast path). Votes,
+heartbeats and snapshots take the link on the Raft port. With the fast path off, appends wait for the
+next tick and take the Raft port too; receivers take any message from any link, so both kinds of nodes mix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from typing import Final, Protocol
+
+from chronik.model import ErrorCode, NodeId, PeerError, RequestError, Unavailable
+from chronik.raft import decode, encode
+from chronik.raft.messages import AppendEntries, AppendResponse, Message
+from chronik.replication.link import Link
+
+RAFT: Final = "raft"
+METADATA: Final = "metadata"
+
+_MESSAGE: Final = 1
+_FORWARD: Final = 2
+_FORWARDED: Final = 3
+_FORWARD_HEAD: Final = struct.Struct(">BQ")
+_FORWARDED_HEAD: Final = struct.Struct(">BQqh")
+FORWARD_SECONDS_MAX: Final = 5.0
+
+
+class RaftInput(Protocol):
+    """What the transport hands over (the driver)."""
+
+    def step(self, message: Message) -> None: ...
+    def propose(self, data: bytes) -> int: ...
+    def report_unreachable(self, peer: NodeId) -> None: ...
+
+
+class ClusterTransport:
+    """Handler of both kinds of links, in both directions."""
+
+    def __init__(self, *, node_id: NodeId, use_fast_path: bool) -> None:
+        self._node_id = node_id
+        self._use_fast_path = use_fast_path
+        self._loop = asyncio.get_running_loop()
+        self._raft: RaftInput | None = None
+        self._out: dict[tuple[str, NodeId], Link] = {}
+        """Links that this node dialed; what it has to say goes there."""
+        self._open: dict[NodeId, set[Link]] = {}
+        self._on_tick: list[Message] = []
+        self._forwards: dict[int, asyncio.Future[int]] = {}
+        self._ids = itertools.count(1)
+        self.last_heard: dict[NodeId, float] = {}
+        self.fast_count = 0
+        self.fallback_count = 0
+        """Appends that went by ticks on the Raft port instead of the fast path."""
+
+    def attach(self, raft: RaftInput) -> None:
+        self._raft = raft
+
+    def is_connected(self, peer: NodeId) -> bool:
+        return bool(self._open.get(peer))
+
+    # --- sending -----------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, AppendEntries | AppendResponse):
+            if self._use_fast_path and self._send_on(METADATA, message):
+                self.fast_count += 1
+            else:
+                self.fallback_count += 1
+                self._on_tick.append(message)
+        elif not self._send_on(RAFT, message):
+            self._send_on(METADATA, message)
+
+    def tick(self) -> None:
+        """Appends that could not go the fast way leave now; Raft itself makes up for any that get lost."""
+        waiting, self._on_tick = self._on_tick, []
+        for message in waiting:
+            if not self._send_on(RAFT, message):
+                self._send_on(METADATA, message)
+
+    def _send_on(self, purpose: str, message: Message) -> bool:
+        link = self._out.get((purpose, message.to))
+        if link is None or not link.writable:
+            return False
+        link.send(bytes([_MESSAGE]) + encode(message))
+        return True
+
+    async def forward(self, leader: NodeId, data: bytes) -> int:
+        link = self._out.get((METADATA, leader)) or self._out.get((RAFT, leader))
+        if link is None:
+            raise Unavailable(f"no connection to the leader, node {leader}")
+        number = next(self._ids)
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._forwards[number] = answer
+        link.send(_FORWARD_HEAD.pack(_FORWARD, number) + data)
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS_MAX):
+                return await answer
+        except TimeoutError:
+            raise Unavailable(f"the leader, node {leader}, did not answer") from None
+        finally:
+            del self._forwards[number]
+
+    # --- links -------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        self._open.setdefault(link.peer_id, set()).add(link)
+        self.last_heard[link.peer_id] = self._loop.time()
+        if link.is_dialed:
+            self._out[link.purpose, link.peer_id] = link
+
+    def on_closed(self, link: Link) -> None:
+        links = self._open.get(link.peer_id, set())
+        links.discard(link)
+        if self._out.get((link.purpose, link.peer_id)) is link:
+            del self._out[link.purpose, link.peer_id]
+        if self._raft is not None:
+            self._raft.report_unreachable(link.peer_id)
+
+    def on_writable(self, link: Link) -> None:
+        pass
+
+    def on_frame(self, link: Link, frame: memoryview) -> None:
+        self.last_heard[link.peer_id] = self._loop.time()
+        if self._raft is None:
+            return
+        match frame[0]:
+            case 1:
+                message = decode(bytes(frame[1:]))
+                if message.sender != link.peer_id or message.to != self._node_id:
+                    raise PeerError("a message in somebody else's name")
+                self._raft.step(message)
+            case 2:
+                self._on_forward(link, frame)
+            case 3:
+                self._on_forwarded(frame)
+            case _:
+                raise PeerError(f"unknown frame type {frame[0]}")
+
+    def _on_forward(self, link: Link, frame: memoryview) -> None:
+        _, number = _unpack(_FORWARD_HEAD, frame)
+        assert self._raft is not None
+        try:
+            index = self._raft.propose(bytes(frame[_FORWARD_HEAD.size :]))
+        except Unavailable as error:
+            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, -1, 0) + str(error).encode())
+        except RequestError as error:
+            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, -1, error.code) + str(error).encode())
+        else:
+            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, index, 0))
+
+    def _on_forwarded(self, frame: memoryview) -> None:
+        _, number, index, code = _unpack(_FORWARDED_HEAD, frame)
+        answer = self._forwards.get(number)
+        if answer is None or answer.done():
+            return
+        if index >= 0:
+            answer.set_result(index)
+            return
+        text = str(frame[_FORWARDED_HEAD.size :], "utf-8", "replace")
+        answer.set_exception(RequestError(ErrorCode(code), text) if code else Unavailable(text))
+
+
+def _unpack(layout: struct.Struct, frame: memoryview) -> tuple[int, ...]:
+    try:
+        return layout.unpack_from(frame)
+    except struct.error:
+        raise PeerError("a frame is cut short") from None

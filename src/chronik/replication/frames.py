@@ -1,0 +1,127 @@
+"""What leader and follower say to each other about partitions, as bytes.
+
+Leader to follower: OPEN asks where the follower's log stands, START tells from where it is fed, DATA carries
+batches, WATERMARK only the watermark. Follower to leader: STATE answers OPEN, ACK tells what is on its disk,
+REFUSE says that what came does not fit (an old epoch, a gap): the leader opens the partition anew.
+Every frame names topic id, partition and leader epoch, so a frame of another epoch is never mistaken.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from chronik.model import PeerError
+
+
+class FrameType(enum.IntEnum):
+    OPEN = 1
+    STATE = 2
+    START = 3
+    DATA = 4
+    WATERMARK = 5
+    ACK = 6
+    REFUSE = 7
+
+
+class Head(NamedTuple):
+    """What every frame begins with."""
+
+    type: int
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic_id, self.partition
+
+    def __str__(self) -> str:
+        return f"{UUID(bytes=self.topic_id)}-{self.partition} epoch {self.leader_epoch}"
+
+
+_HEAD: Final = struct.Struct(">B16sii")
+_START: Final = struct.Struct(">qB")
+_DATA: Final = struct.Struct(">qqq")
+_OFFSET: Final = struct.Struct(">q")
+HEAD_BYTES: Final = _HEAD.size
+DATA_BYTES: Final = _HEAD.size + _DATA.size
+
+
+class LogPosition(msgspec.Struct, frozen=True, array_like=True):
+    """Where a follower's log stands (STATE)."""
+
+    log_start_offset: int
+    log_end_offset: int
+    epochs: list[tuple[int, int]]
+
+
+class Start(NamedTuple):
+    offset: int
+    is_reset: bool
+    """The follower's log is of no use: it begins anew at `offset`."""
+
+
+class Data(NamedTuple):
+    prev_end_offset: int
+    """Where the follower's log must end for these batches to continue it."""
+    high_watermark: int
+    log_start_offset: int
+
+
+def head(type_: FrameType, topic_id: bytes, partition: int, leader_epoch: int) -> bytes:
+    return _HEAD.pack(type_, topic_id, partition, leader_epoch)
+
+
+def read_head(frame: memoryview) -> Head:
+    try:
+        return Head._make(_HEAD.unpack_from(frame))
+    except struct.error:
+        raise PeerError("a replication frame is cut short") from None
+
+
+def _unpack(layout: struct.Struct, frame: memoryview) -> tuple[int, ...]:
+    try:
+        return layout.unpack_from(frame, HEAD_BYTES)
+    except struct.error:
+        raise PeerError("a replication frame is cut short") from None
+
+
+def encode_start(start: Start) -> bytes:
+    return _START.pack(start.offset, start.is_reset)
+
+
+def decode_start(frame: memoryview) -> Start:
+    offset, is_reset = _unpack(_START, frame)
+    return Start(offset, bool(is_reset))
+
+
+def encode_data(data: Data) -> bytes:
+    return _DATA.pack(*data)
+
+
+def decode_data(frame: memoryview) -> Data:
+    return Data._make(_unpack(_DATA, frame))
+
+
+def encode_offset(offset: int) -> bytes:
+    return _OFFSET.pack(offset)
+
+
+def decode_offset(frame: memoryview) -> int:
+    return _unpack(_OFFSET, frame)[0]
+
+
+def encode_position(position: LogPosition) -> bytes:
+    return msgspec.msgpack.encode(position)
+
+
+def decode_position(frame: memoryview) -> LogPosition:
+    try:
+        return msgspec.msgpack.decode(frame[HEAD_BYTES:], type=LogPosition)
+    except msgspec.DecodeError as error:
+        raise PeerError("a follower's position cannot be read") from error

@@ -1,0 +1,307 @@
+"""The leader's side of replication: one stream per follower node, all partitions in it.
+
+Catching up and live feed are the same code: a follower is fed from `next_offset` out of the log,
+which serves recent batches from memory, as long as its window has room. An append marks the
+partition; what was appended in one turn of the loop leaves in one frame per partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from chronik.model import NodeId, PeerError
+from chronik.replication import frames
+from chronik.replication.divergence import where_to_start
+from chronik.replication.frames import FrameType
+from chronik.replication.link import Link
+from chronik.replication.partition import Partition
+from chronik.replication.progress import FollowerProgress, FollowerState
+from chronik.storage import reading
+from chronik.storage.reading import BatchRun
+
+log = logging.getLogger(__name__)
+
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Unacknowledged bytes per partition and follower."""
+CHUNK_BYTES: Final = 1024 * 1024
+CHECK_SECONDS: Final = 0.25
+REOPEN_SECONDS: Final = 1.0
+
+ProposeIsr = Callable[[Partition, tuple[NodeId, ...] | None], Awaitable[bool]]
+"""Asks the controller for another ISR, or with None for a new epoch."""
+
+
+class LeaderSide:
+    """Feeds the followers of every partition that this node leads. Handler of outgoing data links."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        partitions: Callable[[], Iterable[Partition]],
+        find: Callable[[bytes, int], Partition | None],
+        propose_isr: ProposeIsr,
+        is_alive: Callable[[NodeId], bool],
+        lag_seconds_max: float,
+    ) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._find = find
+        self._propose_isr = propose_isr
+        self._is_alive = is_alive
+        self._lag_seconds_max = lag_seconds_max
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[NodeId, Link] = {}
+        self._dirty: dict[Partition, None] = {}
+        self._feed_scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checker: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._checker = self._loop.call_later(CHECK_SECONDS, self._check)
+
+    async def stop(self) -> None:
+        if self._checker is not None:
+            self._checker.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def connected(self) -> list[NodeId]:
+        return sorted(self._links)
+
+    # --- links -------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        self._links[link.peer_id] = link
+        for partition in self._partitions():
+            if link.peer_id in partition.followers:
+                self._open(partition, partition.followers[link.peer_id])
+
+    def on_closed(self, link: Link) -> None:
+        if self._links.get(link.peer_id) is link:
+            del self._links[link.peer_id]
+            for partition in self._partitions():
+                if link.peer_id in partition.followers:
+                    partition.followers[link.peer_id].lost()
+
+    def on_writable(self, link: Link) -> None:
+        for partition in self._partitions():
+            if link.peer_id in partition.followers:
+                self.appended(partition)
+
+    def on_frame(self, link: Link, frame: memoryview) -> None:
+        head = frames.read_head(frame)
+        partition = self._find(head.topic_id, head.partition)
+        if partition is None or head.leader_epoch != partition.leader_epoch or not partition.is_leader:
+            return  # an answer to something this node no longer says
+        progress = partition.followers.get(link.peer_id)
+        if progress is None:
+            return
+        match head.type:
+            case FrameType.ACK:
+                self._acked(partition, progress, frames.decode_offset(frame))
+            case FrameType.STATE:
+                self._start(link, partition, progress, frames.decode_position(frame))
+            case FrameType.REFUSE:
+                if progress.state is FollowerState.FED or progress.state is FollowerState.ASKED:
+                    log.info("node %d asks to begin %s anew", link.peer_id, partition.tp)
+                    progress.lost()
+                    self._loop.call_later(0.02, self._reopen, partition, progress)
+            case _:
+                raise PeerError(f"a follower does not send frames of type {head.type}")
+
+    # --- feeding -----------------------------------------------------------------------------------
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Leadership or replicas changed: feed exactly the followers that there are now."""
+        if not partition.is_leader:
+            partition.followers.clear()
+            return
+        wanted = {replica for replica in partition.replicas if replica != self._node_id}
+        before = sorted(partition.followers) or None
+        for gone in set(partition.followers) - wanted:
+            del partition.followers[gone]
+        added = False
+        for peer in sorted(wanted - set(partition.followers)):
+            added = True
+            progress = FollowerProgress(peer, partition.log_end_offset, self._loop.time())
+            partition.followers[peer] = progress
+            self._open(partition, progress)
+        if added:
+            log.info("Updated followers for %s: %s (was: %s)", partition.tp, sorted(wanted), before)
+
+    def appended(self, partition: Partition) -> None:
+        """New batches, or a new watermark: tell the followers at the end of this turn."""
+        if partition.followers:
+            self._dirty[partition] = None
+            if not self._feed_scheduled:
+                self._feed_scheduled = True
+                self._loop.call_soon(self._feed_all)
+
+    def _feed_all(self) -> None:
+        self._feed_scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        for partition in dirty:
+            for progress in partition.followers.values():
+                self._feed(partition, progress)
+
+    def _feed(self, partition: Partition, progress: FollowerProgress) -> None:
+        link = self._links.get(progress.peer)
+        if link is None or progress.state is not FollowerState.FED or progress.is_reading:
+            return
+        while link.writable and progress.in_flight_bytes < WINDOW_BYTES:
+            if progress.next_offset >= partition.log.log_end_offset:
+                break
+            run = reading.read_run_now(partition.log, progress.next_offset, CHUNK_BYTES)
+            if run is None:
+                progress.is_reading = True
+                self._spawn(self._feed_from_disk(partition, progress, partition.leader_epoch))
+                return
+            if not run.size_bytes:
+                break
+            self._send_run(link, partition, progress, run)
+        if progress.told_watermark < partition.high_watermark:
+            self._send_watermark(link, partition, progress)
+
+    async def _feed_from_disk(self, partition: Partition, progress: FollowerProgress, epoch: int) -> None:
+        try:
+            run = await reading.read_run(partition.log, progress.next_offset, CHUNK_BYTES)
+        finally:
+            progress.is_reading = False
+        link = self._links.get(progress.peer)
+        if (
+            link is not None
+            and partition.leader_epoch == epoch
+            and partition.followers.get(progress.peer) is progress
+            and progress.state is FollowerState.FED
+        ):
+            if run.size_bytes:
+                self._send_run(link, partition, progress, run)
+            self.appended(partition)
+
+    def _send_run(self, link: Link, partition: Partition, progress: FollowerProgress, run: BatchRun) -> None:
+        watermark = partition.high_watermark
+        data = frames.Data(progress.next_offset, watermark, partition.log_start_offset)
+        link.send(self._head(FrameType.DATA, partition) + frames.encode_data(data), run.buffers)
+        progress.sent(run.next_offset, run.size_bytes)
+        progress.told_watermark = watermark
+
+    def _send_watermark(self, link: Link, partition: Partition, progress: FollowerProgress) -> None:
+        progress.told_watermark = partition.high_watermark
+        link.send(self._head(FrameType.WATERMARK, partition) + frames.encode_offset(partition.high_watermark))
+
+    def _head(self, type_: FrameType, partition: Partition) -> bytes:
+        return frames.head(
+            type_, partition.log.topic_id_bytes, partition.tp.partition, partition.leader_epoch
+        )
+
+    # --- the handshake -------------------------------------------------------------------------------
+
+    def _open(self, partition: Partition, progress: FollowerProgress) -> None:
+        link = self._links.get(progress.peer)
+        if link is not None and partition.is_leader:
+            progress.asked()
+            link.send(self._head(FrameType.OPEN, partition))
+
+    def _reopen(self, partition: Partition, progress: FollowerProgress) -> None:
+        if partition.followers.get(progress.peer) is progress and progress.state is FollowerState.IDLE:
+            self._open(partition, progress)
+
+    def _start(
+        self,
+        link: Link,
+        partition: Partition,
+        progress: FollowerProgress,
+        position: frames.LogPosition,
+    ) -> None:
+        if progress.state is not FollowerState.ASKED:
+            return
+        own = frames.LogPosition(
+            partition.log_start_offset, partition.log_end_offset, list(partition.log.epochs.entries)
+        )
+        start = where_to_start(own, position)
+        progress.fed_from(start.offset)
+        link.send(self._head(FrameType.START, partition) + frames.encode_start(start))
+        self._feed(partition, progress)
+
+    # --- acknowledgements and the ISR ------------------------------------------------------------------
+
+    def _acked(self, partition: Partition, progress: FollowerProgress, end_offset: int) -> None:
+        if progress.state is not FollowerState.FED:
+            return
+        progress.acked(end_offset, partition.log_end_offset, self._loop.time())
+        partition.on_follower_durable(progress.peer, end_offset)
+        if progress.next_offset < partition.log.log_end_offset:
+            self.appended(partition)
+        if progress.peer not in partition.isr:
+            self._maybe_expand(partition, progress)
+
+    def _maybe_expand(self, partition: Partition, progress: FollowerProgress) -> None:
+        """Back into the ISR: it has everything that was committed and everything the leader has."""
+        peer = progress.peer
+        if (
+            partition.pending_isr is None
+            and progress.is_caught_up(partition.log_end_offset)
+            and progress.acked_end >= partition.high_watermark
+            and self._is_alive(peer)
+        ):
+            self._change_isr(partition, tuple(r for r in partition.replicas if r in (*partition.isr, peer)))
+
+    def _change_isr(self, partition: Partition, isr: tuple[NodeId, ...]) -> None:
+        partition.pending_isr = isr
+        self._spawn(self._propose(partition, isr))
+
+    async def _propose(self, partition: Partition, isr: tuple[NodeId, ...]) -> None:
+        accepted = False
+        try:
+            accepted = await self._propose_isr(partition, isr)
+        finally:
+            partition.pending_isr = None
+            partition.update_watermark()
+        if accepted:
+            log.info("ISR of %s is %s", partition.tp, list(partition.isr))
+
+    def ask_for_new_epoch(self, partition: Partition) -> None:
+        """This node's disk refused an append that followers may have: begin a new epoch."""
+        self._spawn(self._ask_for_new_epoch(partition, partition.leader_epoch))
+
+    async def _ask_for_new_epoch(self, partition: Partition, epoch: int) -> None:
+        while partition.leader_epoch == epoch:
+            if await self._propose_isr(partition, None):
+                return
+            await asyncio.sleep(REOPEN_SECONDS)
+
+    def _check(self) -> None:
+        """A quarter second's look at what events may have missed: lagging followers, lost openings."""
+        self._checker = self._loop.call_later(CHECK_SECONDS, self._check)
+        now = self._loop.time()
+        for partition in self._partitions():
+            if not partition.followers or not partition.is_leader:
+                continue
+            lagging = []
+            for peer, progress in partition.followers.items():
+                if progress.state is FollowerState.IDLE:
+                    self._open(partition, progress)
+                lag = progress.lags_since(partition.log_end_offset, now)
+                if peer in partition.isr and lag > self._lag_seconds_max:
+                    lagging.append(peer)
+                elif peer not in partition.isr and progress.state is FollowerState.FED:
+                    self._maybe_expand(partition, progress)
+            if lagging and partition.pending_isr is None:
+                log.warning("%s: nodes %s lag and leave the ISR", partition.tp, lagging)
+                self._change_isr(partition, tuple(r for r in partition.isr if r not in lagging))
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("replication: %s", error)
