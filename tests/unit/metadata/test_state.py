@@ -147,13 +147,14 @@ def test_partition_changes_that_are_refused(changes: dict[str, object], code: Er
     assert cluster.refused(command) == code
 
 
-def test_a_new_leader_comes_with_a_new_epoch() -> None:
+def test_fencing_elects_another_leader_out_of_the_isr() -> None:
+    """T07: alive and in sync, in the order of the replica list; one command moves everything."""
     cluster = Cluster()
     cluster.do(orders())
-    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
-    outcome = cluster.do(cluster.change(leader=2, isr=(2, 3)))
+    outcome = cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
     tp = TopicPartition("orders", 0)
     assert outcome.events == (
+        e.BrokerFenced(broker_id=1),
         e.LeaderChanged(tp=tp, topic_id=ORDERS, leader=2, leader_epoch=1),
         e.IsrChanged(tp=tp, topic_id=ORDERS, isr=(2, 3), previous=(1, 2, 3)),
     )
@@ -163,6 +164,43 @@ def test_a_new_leader_comes_with_a_new_epoch() -> None:
     cluster.do(c.UnfenceBroker(broker_id=1, broker_epoch=1))
     assert cluster.do(cluster.change(isr=(2, 3, 1))).refused is None
     assert cluster.partition().leader_epoch == 1
+
+
+def test_the_last_of_the_isr_keeps_its_place_and_leads_again_when_it_is_back() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    for broker in (2, 3, 1):
+        cluster.do(c.FenceBroker(broker_id=broker, broker_epoch=broker))
+    assert (cluster.partition().leader, cluster.partition().isr) == (NO_LEADER, (1,))
+    cluster.do(c.UnfenceBroker(broker_id=2, broker_epoch=2))
+    assert cluster.partition().leader == NO_LEADER
+    cluster.do(c.UnfenceBroker(broker_id=1, broker_epoch=1))
+    assert (cluster.partition().leader, cluster.partition().leader_epoch) == (1, 2)
+
+
+def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
+    cluster = Cluster()
+    allowed = {"unclean.leader.election.enable": "true"}
+    cluster.do(c.CreateTopic(name="orders", topic_id=ORDERS, assignments=((1, 2, 3),), configs=allowed))
+    cluster.do(cluster.change(isr=(1,)))
+    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
+    assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
+
+
+def test_a_restart_ends_the_epochs_of_the_former_life() -> None:
+    cluster = Cluster()
+    cluster.do(orders((1, 2, 3), (2, 3, 1)))
+    cluster.do(register(1, incarnation=100))
+    led, followed = cluster.state.topics["orders"].partitions
+    assert (led.leader, led.leader_epoch, led.isr) == (2, 1, (2, 3))
+    assert (followed.leader, followed.leader_epoch, followed.isr) == (2, 0, (2, 3))
+
+
+def test_a_lone_replica_that_restarts_leads_in_a_new_epoch() -> None:
+    cluster = Cluster()
+    cluster.do(orders((1,)))
+    cluster.do(register(1, incarnation=100))
+    assert (cluster.partition().leader, cluster.partition().leader_epoch) == (1, 1)
 
 
 def test_a_partition_may_be_without_leader_but_not_led_from_outside_the_isr() -> None:
@@ -254,13 +292,11 @@ def test_a_change_touches_its_partition_alone() -> None:
     assert (after[1].adding, after[1].removing, after[1].isr) == ((4,), (3,), (2, 3, 1))
 
 
-def test_a_leader_that_is_fenced_may_stay_but_not_be_elected() -> None:
+def test_a_fenced_broker_is_not_elected() -> None:
     cluster = Cluster()
     cluster.do(orders())
     cluster.do(c.FenceBroker(broker_id=2, broker_epoch=2))
     assert cluster.refused(cluster.change(leader=2)) == ErrorCode.eligible_leaders_not_available
-    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
-    assert cluster.do(cluster.change(isr=(1, 3))).refused is None
 
 
 def test_a_leader_can_start_a_new_epoch() -> None:

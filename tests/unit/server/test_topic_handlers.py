@@ -319,8 +319,8 @@ def test_topics_by_id() -> None:
 def test_fenced_brokers_are_offline_and_a_partition_without_leader_says_so() -> None:
     harness = Harness()
     topic_id = harness.topic("orders")
-    harness.submit(c.ChangePartition(topic_id=topic_id, partition=0, partition_epoch=0, leader=-1))
     harness.submit(c.FenceBroker(broker_id=2, broker_epoch=harness.store.state.brokers[2].epoch))
+    harness.submit(c.ChangePartition(topic_id=topic_id, partition=0, partition_epoch=1, leader=-1))
     response = harness.call(ApiKey.METADATA, 12, topics=[{"name": "orders"}])
     (partition,) = response.topics[0].partitions
     assert partition.error_code == ErrorCode.leader_not_available
@@ -390,7 +390,7 @@ def test_a_timeout_is_told_per_topic() -> None:
     harness = Harness()
 
     async def never(data: bytes) -> int:
-        return 0
+        return 1_000_000  # in the log, but never committed
 
     harness.log.append = never  # type: ignore[method-assign]
     result = harness.call(
