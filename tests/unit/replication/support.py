@@ -16,6 +16,16 @@ from chronik.replication.partition import Partition, log_config
 from chronik.storage.store import LogStore
 
 
+class NoHooks:
+    """No replication around the partition."""
+
+    def changed(self, partition: Partition) -> None: ...
+    def appended(self, partition: Partition) -> None: ...
+    def durable(self, partition: Partition) -> None: ...
+    def start_moved(self, partition: Partition, log_start_offset: int) -> None: ...
+    def halted(self, partition: Partition) -> None: ...
+
+
 class Replicas:
     def __init__(self, store: LogStore) -> None:
         self.store = store
@@ -32,8 +42,9 @@ class Replicas:
             node_id=1,
             log=self.store.open_log(tp, topic_id, log_config(config)),
             config=config,
-            assignment=Assignment(partition=partition, replicas=(1,), isr=(1,), leader=1),
+            hooks=NoHooks(),
         )
+        made.assign(Assignment(partition=partition, replicas=(1,), isr=(1,), leader=1))
         self.partitions.append(made)
         return made
 
