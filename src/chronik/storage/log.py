@@ -11,9 +11,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
 from crc32c import crc32c
@@ -23,88 +21,23 @@ from chronik.records.batch import BatchHeader, Buffer, headers, stamp
 from chronik.records.reader import read_marker
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.epochs import EpochHistory
+from chronik.storage.log_parts import (
+    IGNORE,
+    Dirty,
+    LogConfig,
+    LogListener,
+    TailBatch,
+    WalWaiter,
+    WritePlan,
+)
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.segment import Segment, segment_name
 from chronik.storage.wal import Wal
 from chronik.storage.wal_format import EntryKind
 
+__all__ = ["LogConfig", "LogListener", "PartitionLog", "TailBatch", "WritePlan", "delete_segments"]
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    """The topic settings that storage obeys; replaced as a whole when they change."""
-
-    segment_bytes: int = 1024 * 1024 * 1024
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 * 1024 * 1024
-    index_interval_bytes: int = 4096
-    file_delete_delay_ms: int = 60_000
-
-
-class LogListener(Protocol):
-    def on_durable(self, end_offset: int) -> None:
-        """Everything before `end_offset` is on this node's disk."""
-
-    def on_rejected(self, end_offset: int, error: StorageError) -> None:
-        """The log was cut back to `end_offset`: what came behind it could not be written."""
-
-
-@dataclass(slots=True)
-class TailBatch:
-    base_offset: int
-    next_offset: int
-    position: int
-    view: Buffer
-    segment: Segment
-    header: BatchHeader
-
-
-@dataclass(frozen=True, slots=True)
-class WritePlan:
-    """What the flusher writes for one log: runs of batches per segment, and segments that end."""
-
-    runs: list[tuple[Segment, int, list[Buffer]]]
-    sealed: list[Segment]
-    next_offset: int
-    truncations: int
-
-
-class Dirty(Protocol):
-    """Where a log reports that it has batches to write out (the flusher)."""
-
-    def mark(self, log: PartitionLog) -> None:
-        """The log has durable batches, or segments to seal, for the next pass."""
-
-    def note_bytes(self, change: int) -> None:
-        """So many more (or fewer) bytes are in memory only."""
-
-
-class _Waiter:
-    """Sink of a WAL entry that is no append: wakes a future."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def committed(self, token: int) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def rejected(self, token: int, error: StorageError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-class _Ignore:
-    def committed(self, token: int) -> None:
-        pass
-
-    def rejected(self, token: int, error: StorageError) -> None:
-        pass
-
-
-_IGNORE = _Ignore()
 
 
 class PartitionLog:
@@ -311,7 +244,7 @@ class PartitionLog:
         if not self._announced:
             self._announced = True
             name = self.tp.topic.encode()
-            wal.append(EntryKind.OPEN, self.topic_id_bytes, self.tp.partition, 0, name, _IGNORE, 0)
+            wal.append(EntryKind.OPEN, self.topic_id_bytes, self.tp.partition, 0, name, IGNORE, 0)
         wal.append(
             EntryKind.APPEND,
             self.topic_id_bytes,
@@ -477,7 +410,7 @@ class PartitionLog:
         wal = self._wal
         if wal is None:
             raise StorageError(f"{self.tp} is not open for writing")
-        waiter = _Waiter()
+        waiter = WalWaiter()
         wal.append(kind, self.topic_id_bytes, self.tp.partition, offset, payload, waiter, 0)
         await waiter.future
 
@@ -539,14 +472,14 @@ class PartitionLog:
         wal = self._wal
         invariant(wal is not None, "a log that is only being recovered is cut, not truncated")
         assert wal is not None
-        wal.append(EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", _IGNORE, 0)
+        wal.append(EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", IGNORE, 0)
         self.disk.submit(Lane.BACKGROUND, self._cut(offset), self._file_work_done)
 
     def restart_at(self, offset: int) -> None:
         """Follower too far behind: drop everything and go on at `offset`."""
         wal = self._wal
         assert wal is not None
-        wal.append(EntryKind.RESET, self.topic_id_bytes, self.tp.partition, offset, b"", _IGNORE, 0)
+        wal.append(EntryKind.RESET, self.topic_id_bytes, self.tp.partition, offset, b"", IGNORE, 0)
         gone = self.reset(offset)
         self.disk.submit(Lane.BACKGROUND, lambda: delete_segments(gone), self._file_work_done)
 
