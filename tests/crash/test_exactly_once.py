@@ -174,7 +174,7 @@ def test_idempotent_producers_neither_lose_nor_double_across_restarts(tmp_path: 
                 "org.apache.kafka.tools.VerifiableProducer",
                 *("--bootstrap-server", node.bootstrap, "--topic", "java"),
                 *("--max-messages", str(count), "--throughput", "2000"),
-                *("--command-config", str(config)),
+                *("--producer.config", str(config)),
             ),
             stdout=(tmp_path / "java.log").open("wb"),
             stderr=subprocess.STDOUT,
