@@ -63,7 +63,7 @@ async def _fetch(request: Any, group: Any, ctx: RequestContext) -> list[dict[str
     state = ctx.services.state
     wanted: list[TopicPartition] | None = None
     names: list[tuple[Any, str | None]] = []
-    # An empty list meant all topics before null could be said, in version 1.
+    # Null asks for everything that the group committed.
     if group.topics is not None:
         names = [(topic, topic_name(state, topic)) for topic in group.topics]
         wanted = [
