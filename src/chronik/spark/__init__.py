@@ -10,4 +10,23 @@ opens its connections inside `read` or `write`; a job that is killed at any mome
 leaves every record once in its result.
 
 Not its job: anything inside the broker. It knows the protocol, the record format and files.
+
+Importing this package costs nothing heavy; `ChronikDataSource` loads pyspark when it is first named.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chronik.spark.source import ChronikDataSource
+
+__all__ = ["ChronikDataSource"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ChronikDataSource":
+        from chronik.spark.source import ChronikDataSource
+
+        return ChronikDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
