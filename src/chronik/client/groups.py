@@ -127,6 +127,7 @@ class Groups:
         *,
         member_id: str = "",
         member_epoch: int = -1,
+        metadata: str = "",
     ) -> None:
         """Set offsets of a group: as one of its members, or from outside while it has none."""
         fields = {
@@ -142,7 +143,7 @@ class Groups:
                             "partition_index": tp.partition,
                             "committed_offset": offsets[tp],
                             "committed_leader_epoch": NO_EPOCH,
-                            "committed_metadata": "",
+                            "committed_metadata": metadata,
                         }
                         for tp in tps
                     ],

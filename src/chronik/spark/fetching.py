@@ -245,7 +245,7 @@ class RangeFetcher:
         if now > self._deadline:
             raise RequestError(
                 ErrorCode.offset_out_of_range,
-                f"{self._wanted.tp}: nothing can be read at offset {self._position}, though the range goes to "
+                f"{self._wanted.tp}: nothing can be read at offset {self._position}, the range goes to "
                 f"{self._wanted.end} (the high watermark is {answer.high_watermark})",
             )
 

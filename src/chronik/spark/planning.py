@@ -36,7 +36,7 @@ def ask(connect: Connect, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The partitions of a subscription and the offsets there are: `latest` is behind the last one readable."""
+    """The partitions of a subscription and their offsets; `latest` is behind the last one readable."""
 
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
@@ -145,9 +145,7 @@ def first_offsets_since(
     return narrowed
 
 
-def present(
-    ranges: Iterable[OffsetRange], bounds: Bounds, *, fail_on_data_loss: bool
-) -> list[OffsetRange]:
+def present(ranges: Iterable[OffsetRange], bounds: Bounds, *, fail_on_data_loss: bool) -> list[OffsetRange]:
     """The part of the ranges that is there; what is not is an error or left out, as the user wants."""
     found = []
     for each in ranges:

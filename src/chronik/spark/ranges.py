@@ -41,9 +41,7 @@ def split(ranges: Iterable[OffsetRange], tasks: int, smallest: int = RANGE_OFFSE
         count = max(1, round(each.size * tasks / total))
         count = max(1, min(count, each.size // max(1, smallest), each.size))
         borders = [each.start + each.size * number // count for number in range(count + 1)]
-        pieces += (
-            OffsetRange(each.tp, borders[number], borders[number + 1]) for number in range(count)
-        )
+        pieces += (OffsetRange(each.tp, borders[number], borders[number + 1]) for number in range(count))
     return pieces
 
 

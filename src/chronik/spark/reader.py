@@ -106,7 +106,7 @@ class ChronikReader(DataSourceReader):
         self._columns = tuple(columns)
         self._narrowed = Narrowed()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         left = []
         for each in filters:
             column = ".".join(getattr(each, "attribute", ()))
@@ -118,7 +118,7 @@ class ChronikReader(DataSourceReader):
                 left.append(each)
         return left
 
-    def partitions(self) -> list[RangePartition]:  # type: ignore[override]
+    def partitions(self) -> list[RangePartition]:
         options = self._options
         bounds = survey(options)
         starts = place(options, options.starting, bounds, is_end=False)
@@ -148,18 +148,18 @@ class ChronikStreamReader(DataSourceStreamReader):
         self._reached: dict[str, Any] | None = None
         """How far the batches planned so far go; a trigger's limit counts from there."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         bounds = survey(self._options)
         starts = place(self._options, self._options.starting, bounds, is_end=False)
         self._reached = to_json(starts, bounds.topic_ids)
         return self._reached
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self) -> dict[str, Any]:
         options = self._options
         bounds = survey(options, missing_ok=not options.fail_on_data_loss)
         ends: Mapping[TopicPartition, int] = bounds.latest
         if options.max_offsets_per_trigger is not None:
-            reached = self._reached or self._committed(bounds)
+            reached = self._reached or self._planned_before(bounds)
             if reached is not None:
                 ends = cap(starting_at(reached, bounds), ends, options.max_offsets_per_trigger)
         latest = to_json(ends, bounds.topic_ids)
@@ -167,15 +167,20 @@ class ChronikStreamReader(DataSourceStreamReader):
             latest.setdefault(topic, partitions)  # a topic that is gone stays where it was
         return latest
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:  # type: ignore[override]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         options = self._options
         self._reached = end
         bounds = survey(options, missing_ok=not options.fail_on_data_loss)
         changed = [topic for topic, each in start.get(IDS, {}).items() if end[IDS].get(topic, each) != each]
         if changed and options.fail_on_data_loss:
             raise DataLoss(f"topic {changed[0]} was deleted and created anew since the last batch")
+        if options.commit_group is not None and options.max_offsets_per_trigger is not None:
+            self._note(_planned(options.commit_group), end)
         ends = from_json(end)
-        starts = {**bounds.earliest, **{tp: n for tp, n in from_json(start).items() if tp.topic not in changed}}
+        starts = {
+            **bounds.earliest,
+            **{tp: n for tp, n in from_json(start).items() if tp.topic not in changed},
+        }
         ranges = [
             OffsetRange(tp, starts.get(tp, ends[tp]), max(starts.get(tp, ends[tp]), ends[tp]))
             for tp in sorted(ends)
@@ -183,7 +188,9 @@ class ChronikStreamReader(DataSourceStreamReader):
         if options.fail_on_data_loss:
             for each in ranges:
                 if ends[each.tp] < each.start:
-                    raise DataLoss(f"{each.tp} ends at {ends[each.tp]}, before offset {each.start} that was read")
+                    raise DataLoss(
+                        f"{each.tp} ends at {ends[each.tp]}, before offset {each.start} that was read"
+                    )
         ranges = present(ranges, bounds, fail_on_data_loss=options.fail_on_data_loss)
         return tasks(ranges, options.min_partitions)
 
@@ -192,19 +199,29 @@ class ChronikStreamReader(DataSourceStreamReader):
         return read_range(self._options, self._columns, Narrowed(), partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        group = self._options.commit_group
-        if group is not None:
-            offsets = from_json(end)
-            ask(self._options.connect, lambda cluster: Groups(cluster).commit(group, offsets))
+        if self._options.commit_group is not None:
+            self._note(self._options.commit_group, end)
 
-    def _committed(self, bounds: Bounds) -> dict[str, Any] | None:
-        """Where the watching group says the last run ended: Spark does not tell before the first batch."""
+    def _note(self, group: str, offsets: dict[str, Any]) -> None:
+        ask(self._options.connect, lambda cluster: Groups(cluster).commit(group, from_json(offsets)))
+
+    def _planned_before(self, bounds: Bounds) -> dict[str, Any] | None:
+        """Where the next batch begins, which Spark 4.1 does not tell before it asks how far it may go.
+
+        A group remembers the end of the last batch that was planned. Without one, the first batch after a
+        start has no limit: a guess too low would let the stream read everything in between again.
+        """
         group = self._options.commit_group
         if group is None:
             return None
-        found = ask(self._options.connect, lambda cluster: Groups(cluster).offsets(group))
+        found = ask(self._options.connect, lambda cluster: Groups(cluster).offsets(_planned(group)))
         offsets = {tp: at.offset for tp, at in found.items() if at.offset >= 0}
-        return to_json(offsets, bounds.topic_ids) if offsets else None
+        offsets = offsets or place(self._options, self._options.starting, bounds, is_end=False)
+        return to_json(offsets, bounds.topic_ids)
+
+
+def _planned(group: str) -> str:
+    return f"{group}-planned"
 
 
 def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> dict[str, Any]:

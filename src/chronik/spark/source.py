@@ -32,9 +32,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-)
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
 class ChronikDataSource(DataSource):
@@ -59,7 +57,7 @@ class ChronikDataSource(DataSource):
     def reader(self, schema: StructType) -> ChronikReader:
         return ChronikReader(read_options(self.options, streaming=False), _names(schema))
 
-    def streamReader(self, schema: StructType) -> ChronikStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> ChronikStreamReader:
         return ChronikStreamReader(read_options(self.options, streaming=True), _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -69,14 +67,14 @@ class ChronikDataSource(DataSource):
             raise OptionError("a topic cannot be overwritten: write with mode append")
         return ChronikWriter(write_options(self.options), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from chronik.spark.writer import ChronikStreamWriter
 
         return ChronikStreamWriter(write_options(self.options), schema)
 
 
 def _names(schema: StructType) -> list[str]:
-    """The columns of a schema that is ours or a part of it in any order: `read.schema(...)` chooses columns."""
+    """The columns of a schema that is ours or a part of it: `read.schema(...)` chooses columns."""
     known: dict[str, Any] = {**COLUMNS, "headers": HEADERS}
     check_columns(schema.fieldNames(), known)
     for field in schema.fields:

@@ -1,0 +1,1 @@
+"""Real Spark against real nodes."""
