@@ -14,6 +14,7 @@ __all__ = ["Coordinator", "ensure_internal_topic", "find_coordinator"]
 
 REPLICATION_FACTOR: Final = 3
 """Of internal topics, where there are so many brokers (Kafka: offsets.topic.replication.factor)."""
+MIN_INSYNC_REPLICAS: Final = 2
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 * 1024 * 1024)}
 
 
@@ -32,9 +33,9 @@ async def ensure_internal_topic(services: Services, name: str, partitions: int) 
     factor = min(REPLICATION_FACTOR, len(services.state.live_brokers()))
     if factor == 0:
         raise RequestError(ErrorCode.coordinator_not_available, "There is no broker to hold a group's state.")
-    plan = plan_topic(
-        services, name, partitions=partitions, replication_factor=factor, configs=dict(_CONFIGS)
-    )
+    # One copy is not enough to decide a transaction by, where there can be more.
+    configs = {**_CONFIGS, "min.insync.replicas": str(min(factor, MIN_INSYNC_REPLICAS))}
+    plan = plan_topic(services, name, partitions=partitions, replication_factor=factor, configs=dict(configs))
     try:
         await services.metadata.submit(plan)
     except RequestError as error:
