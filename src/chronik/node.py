@@ -108,6 +108,7 @@ class Node:
             self.kafka_port = await parts.listener.bind(self.settings.bind, self.settings.kafka_port)
             await parts.start()
             await parts.member.register(self.kafka_port, self.http_port)
+            parts.coordination.start()
             await parts.listener.serve()
             if self._http is not None:
                 await self._http.open(partial(parts.admin_context, self.kafka_port))
@@ -183,12 +184,11 @@ class _Parts:
         )
 
     async def start(self) -> None:
-        """Everything but the doors: metadata from disk, links to peers, coordinators."""
+        """Everything but the doors: metadata from disk, links to peers."""
         self.metadata.bus.listen(self.events.on_event)
         await self.member.start()
         self.store.start()
         self.cleaner.start()
-        self.coordination.start()
 
     def admin_context(self, kafka_port: int) -> AdminContext:
         from chronik.admin.loopback import Loopback

@@ -12,7 +12,7 @@ from typing import Final
 
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
-from chronik.metadata.commands import Batch, ChangePartition, FenceBroker, UnfenceBroker
+from chronik.metadata.commands import Batch, ChangePartition, FenceBroker
 from chronik.metadata.store import MetadataStore
 from chronik.model import ChronikError, NodeId
 from chronik.raft import ChangeKind, ConfigChange
@@ -71,16 +71,14 @@ class Controller:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:
-        commands: list[FenceBroker | UnfenceBroker | ChangePartition] = []
+        """Fence who is gone. Who comes back says so itself: only it knows in which life it is."""
+        commands: list[FenceBroker] = []
         for broker in list(self._metadata.state.brokers.values()):
             alive = self._is_alive(broker.broker_id)
             if not alive and not broker.fenced:
                 log.warning("node %d is gone: fenced", broker.broker_id)
                 self.fence_count += 1
                 commands.append(FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
-            elif alive and broker.fenced and not broker.resigned:
-                log.info("node %d is back", broker.broker_id)
-                commands.append(UnfenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
         if commands:
             self._stable_since = self._loop.time()
             await self._metadata.submit(Batch(commands=tuple(commands)), timeout_s=5.0)

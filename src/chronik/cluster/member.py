@@ -20,7 +20,14 @@ from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.status import FollowerStatus, RaftStatus
 from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
 from chronik.config import Settings
-from chronik.metadata.commands import ChangePartition, Endpoint, FenceBroker, InitCluster, RegisterBroker
+from chronik.metadata.commands import (
+    ChangePartition,
+    Endpoint,
+    FenceBroker,
+    InitCluster,
+    RegisterBroker,
+    UnfenceBroker,
+)
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import (
@@ -47,6 +54,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.1
 WAIT_LOG_EVERY: Final = 50
 RESIGN_SECONDS_MAX: Final = 0.8
+UNFENCE_SECONDS: Final = 0.1
 
 
 class ClusterMember:
@@ -66,6 +74,8 @@ class ClusterMember:
         self._new_uuid = new_uuid
         self._loop = asyncio.get_running_loop()
         self._is_registered = False
+        self._epoch = -1
+        self._task: asyncio.Task[None] | None = None
         self._elections = 0
         self._build_consensus(settings, Path(settings.data_dir), rng)
         self._build_replication(settings, now_ms)
@@ -143,7 +153,6 @@ class ClusterMember:
         self.metadata.bus.listen(self.membership.on_event)
         self.raft.on_soft_state(lambda _state: self._count_election())
         await self.raft.start(self.metadata)
-        self.replicas.synchronize()
         self.replication.start()
         if settings.peers:
             await self.wal_port.start(settings.bind, settings.wal_port)
@@ -178,7 +187,24 @@ class ClusterMember:
             cluster_id = settings.cluster_id or self._new_uuid().hex[:22]
             await self.metadata.submit(InitCluster(cluster_id=cluster_id))
         self._forget_deleted_topics()
+        self._epoch = self.metadata.state.brokers[settings.node_id].epoch
         self._is_registered = True
+        self.replicas.activate()
+        self._task = self._loop.create_task(self._stay_unfenced())
+
+    async def _stay_unfenced(self) -> None:
+        """A node that was paused or cut off finds itself fenced when it is back: it asks to be let in."""
+        while True:
+            await asyncio.sleep(UNFENCE_SECONDS)
+            own = self.metadata.state.brokers.get(self.settings.node_id)
+            if own is None or not own.fenced or own.resigned or own.epoch != self._epoch:
+                continue
+            try:
+                command = UnfenceBroker(broker_id=own.broker_id, broker_epoch=own.epoch)
+                await self.metadata.submit(command, timeout_s=2.0)
+                log.info("node %d takes part again", own.broker_id)
+            except (Unavailable, RequestError) as error:
+                log.info("node %d stays fenced for now: %s", own.broker_id, error)
 
     def _forget_deleted_topics(self) -> None:
         """Only now is the metadata known to be complete: logs of topics it does not have are garbage."""
@@ -269,6 +295,9 @@ class ClusterMember:
 
     async def stop(self) -> None:
         await self.controller.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         self.metadata.close()
         await self.replicas.close()
         await self.replication.stop()

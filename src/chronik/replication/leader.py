@@ -28,7 +28,8 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Unacknowledged bytes per partition and follower."""
 CHUNK_BYTES: Final = 1024 * 1024
 CHECK_SECONDS: Final = 0.25
-REOPEN_SECONDS: Final = 1.0
+REOPEN_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 1.0
 
 ProposeIsr = Callable[[Partition, tuple[NodeId, ...] | None], Awaitable[bool]]
 """Asks the controller for another ISR, or with None for a new epoch."""
@@ -109,9 +110,9 @@ class LeaderSide:
                 self._start(link, partition, progress, frames.decode_position(frame))
             case FrameType.REFUSE:
                 if progress.state is FollowerState.FED or progress.state is FollowerState.ASKED:
-                    log.info("node %d asks to begin %s anew", link.peer_id, partition.tp)
+                    log.debug("node %d asks to begin %s anew", link.peer_id, partition.tp)
                     progress.lost()
-                    self._loop.call_later(0.02, self._reopen, partition, progress)
+                    self._loop.call_later(REOPEN_SECONDS, self._reopen, partition, progress)
             case _:
                 raise PeerError(f"a follower does not send frames of type {head.type}")
 
@@ -274,7 +275,7 @@ class LeaderSide:
         while partition.leader_epoch == epoch:
             if await self._propose_isr(partition, None):
                 return
-            await asyncio.sleep(REOPEN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _check(self) -> None:
         """A quarter second's look at what events may have missed: lagging followers, lost openings."""

@@ -39,6 +39,7 @@ class ReplicaManager:
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
         self._deletions: set[asyncio.Task[None]] = set()
+        self._is_active = False
 
     # --- finding -----------------------------------------------------------------------------------
 
@@ -74,6 +75,8 @@ class ReplicaManager:
 
     def on_event(self, event: e.Event) -> None:
         """Called in the turn in which the metadata changed, so that a client's next request sees it."""
+        if not self._is_active:
+            return
         match event:
             case e.PartitionAssigned() | e.LeaderChanged() | e.IsrChanged():
                 self._update(event.tp)
@@ -85,6 +88,14 @@ class ReplicaManager:
                 self.synchronize()
             case _:
                 pass
+
+    def activate(self) -> None:
+        """This node is registered in its present life, so its metadata is complete up to there.
+
+        Before that it has no replicas at all: what its log says of leadership may be long over.
+        """
+        self._is_active = True
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Bring every partition in line with the state, whatever was missed."""
