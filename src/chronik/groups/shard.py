@@ -235,7 +235,7 @@ class GroupShard:
         """All records that the group may have."""
         if isinstance(group, Group):
             return [GroupKey(group.group_id)]
-        members = set(group.members) | set(group.target)
+        members = sorted(set(group.members) | set(group.target))
         per_member = (Part.CURRENT, Part.TARGET, Part.MEMBER)
         keys: list[Key] = [PartKey(group.group_id, part, member) for member in members for part in per_member]
         return [*keys, PartKey(group.group_id, Part.TARGET_EPOCH), PartKey(group.group_id, Part.GROUP)]

@@ -196,7 +196,7 @@ class Dispatcher:
         self._handlers: dict[ApiKey, Handler] = {}
         self._services = services
         self._strict = strict
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         for handler in handlers:
             invariant(handler.api_key not in self._handlers, f"two handlers for {handler.api_key.name}")
             if handler.hot is None:
@@ -224,8 +224,8 @@ class Dispatcher:
         if handler is None or handler.hot is None:
             work = self._answer(header, buffer, offset, connection, responder)
             task = asyncio.get_running_loop().create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
             return
         low, high = handler.versions
         if not low <= header.api_version <= high:

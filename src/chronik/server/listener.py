@@ -66,7 +66,7 @@ class KafkaListener:
         self.memory = RequestMemory(limits.request_memory_bytes_max)
         self._pressures = (self.memory, *pressures)
         self._held_back: dict[KafkaConnection, None] = {}
-        self._connections: set[KafkaConnection] = set()
+        self._connections: dict[KafkaConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -97,11 +97,11 @@ class KafkaListener:
         if self._server is None or len(self._connections) >= self.limits.connections_max:
             log.warning("refused a connection: %d are open", len(self._connections))
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def forget(self, connection: KafkaConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._held_back.pop(connection, None)
         if self._emptied is not None and not self._connections:
             self._emptied.set()

@@ -52,7 +52,7 @@ class Services:
     disk_usage: Callable[[], tuple[int, int]] = _unknown_usage
     """Bytes of the data directory's file system: all, and still usable."""
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: dict[asyncio.Task[None], None] = field(default_factory=dict)
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     gate: TransactionGate
@@ -60,8 +60,8 @@ class Services:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a request's rest beside the loop's other work; it answers by itself."""
         task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
 
     @property
     def state(self) -> ClusterState:

@@ -37,7 +37,7 @@ class Flusher:
         self._room_waiters: list[Callable[[], None]] = []
         self._cached: deque[tuple[PartitionLog, int]] = deque()
         self._cached_bytes = 0
-        self.unsynced: set[PartitionLog] = set()
+        self.unsynced: dict[PartitionLog, None] = {}
         """Logs written to since the last checkpoint."""
         self.failing = False
 
@@ -112,7 +112,7 @@ class Flusher:
                 self._dirty[log_] = None  # cut meanwhile: what is left of the plan is written again
                 continue
             log_.note_flushed(plan)
-            self.unsynced.add(log_)
+            self.unsynced[log_] = None
             size = sum(len(view) for _, _, views in plan.runs for view in views)
             self._cached.append((log_, size))
             self._cached_bytes += size
@@ -180,7 +180,7 @@ class Flusher:
             return
         _perform(log_, plan)
         log_.note_flushed(plan)
-        self.unsynced.add(log_)
+        self.unsynced[log_] = None
         self._dirty.pop(log_, None)
         while freed := log_.drop_cached():
             self._unflushed_bytes -= freed

@@ -7,8 +7,8 @@ the disk itself lost.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,8 +56,12 @@ class _Recovery:
 
     def run(self) -> tuple[Checkpoint, list[WalFile], int, int]:
         """Returns the checkpoint, the WAL files found, and the last sequence and round seen."""
+        missing = [parent for parent in self.root.parents if not self.disk.exists(parent)]
         for name in ("wal", "topics"):
             self.disk.make_directory(self.root / name)
+        # A name is safe only once its directory is synced, also one that an earlier start made and left so.
+        for directory in (self.root, self.root.parent, *(parent.parent for parent in missing)):
+            self.disk.sync_directory(directory)
         checkpoint = checkpoints.load(self.disk, self.root)
         self.hard_state = checkpoint.hard_state
         for state in checkpoint.logs:
@@ -180,7 +184,8 @@ def open_store(
     on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
 ) -> tuple[LogStore, RecoveryReport]:
     """Blocking, once per start: bring a data directory back to everything that was acknowledged."""
-    started = time.perf_counter()
+    clock = asyncio.get_running_loop().time
+    started = clock()
     recovery = _Recovery(disk, root, options)
     checkpoint, files, sequence, round_ = recovery.run()
     wal = Wal(
@@ -206,7 +211,9 @@ def open_store(
         previous_sequence=checkpoint.sequence,
     )
     report = recovery.report
-    report.seconds = time.perf_counter() - started
+    if report.entries:
+        store.save_recovered()
+    report.seconds = clock() - started
     _tell(report)
     return store, report
 

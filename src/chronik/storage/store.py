@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from chronik.model import METADATA_TOPIC_ID, StorageError, TopicPartition
 from chronik.storage import checkpoint as checkpoints
-from chronik.storage.checkpoint import LogState
+from chronik.storage.checkpoint import Checkpoint, LogState
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog, delete_segments
@@ -109,7 +109,7 @@ class LogStore:
         self._at_rest.pop(key, None)
         if gone is not None:
             gone.deleted = True
-            self.flusher.unsynced.discard(gone)
+            self.flusher.unsynced.pop(gone, None)
         directory = log_directory(self.root, tp)
         doomed = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
 
@@ -131,7 +131,7 @@ class LogStore:
             gone = self._logs.pop(key)
             gone.deleted = True
             gone.close()
-            self.flusher.unsynced.discard(gone)
+            self.flusher.unsynced.pop(gone, None)
             self._remove_orphan(gone.tp)
 
     def _remove_orphan(self, tp: TopicPartition) -> None:
@@ -180,14 +180,11 @@ class LogStore:
         if self.wal.stats.failed_rounds != failed_rounds:
             raise StorageError("a commit round failed meanwhile")
         await self.flusher.flushed()
-        unsynced, self.flusher.unsynced = self.flusher.unsynced, set()
+        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
+        saved = checkpoints.make(sequence=sequence, clean=clean, hard_state=hard_state, logs=states)
 
         def work() -> None:
-            for log_ in unsynced:
-                if not log_.deleted:
-                    _sync_log(log_)
-            saved = checkpoints.make(sequence=sequence, clean=clean, hard_state=hard_state, logs=states)
-            checkpoints.save(self.disk, self.root, saved)
+            self._save(unsynced, saved)
 
         try:
             await self.disk.run(Lane.BACKGROUND, work)
@@ -211,6 +208,25 @@ class LogStore:
             gone = log_.take_doomed(now)
             if gone and not log_.deleted:
                 await self.disk.run(Lane.BACKGROUND, partial(delete_segments, gone))
+
+    def save_recovered(self) -> None:
+        """Blocking, before anybody is served: put what recovery found beyond the WAL's word.
+
+        A process that was killed, or whose sync failed, leaves entries that can be read and are on no disk.
+        """
+        sequence, states, hard_state = self._cut()
+        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
+        saved = checkpoints.make(sequence=sequence, clean=False, hard_state=hard_state, logs=states)
+        self._save(unsynced, saved)
+        self._previous_sequence = sequence
+
+    def _save(self, unsynced: Iterable[PartitionLog], checkpoint: Checkpoint) -> None:
+        """Blocking: sync these logs, then say so."""
+        for log_ in unsynced:
+            if not log_.deleted:
+                _sync_log(log_)
+        self.disk.sync_directory(self.root / "topics")
+        checkpoints.save(self.disk, self.root, checkpoint)
 
     def _remove(self, files: list[WalFile]) -> None:
         for file in files:

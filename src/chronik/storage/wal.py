@@ -245,10 +245,16 @@ class Wal:
 
     def _write(self, file: File | None, buffers: list[Buffer], first_sequence: int) -> tuple[File, int]:
         """In the WAL lane: nobody else touches the file or its number meanwhile."""
+        is_fresh = file is None
         if file is None:
             file = self._open_file(first_sequence)
-        written = file.write_at(self._position, buffers)
-        file.sync()
+        try:
+            written = file.write_at(self._position, buffers)
+            file.sync()
+        except BaseException:
+            if is_fresh:  # nobody else knows of it yet
+                file.close()
+            raise
         return file, written
 
     def _open_file(self, first_sequence: int) -> File:
@@ -256,14 +262,22 @@ class Wal:
         path = self._directory / wal_file_name(number)
         file, self._spare = self._spare, None
         if file is None:
-            file = self._disk.open(path, create=True)
-            file.preallocate(self._options.file_bytes)
+            file = self._preallocated(path)
         else:
             self._disk.rename(self._directory / "spare.wal", path)
         self._disk.sync_directory(self._directory)
         self._file_number = number
         self._position = 0
         self.files.append(WalFile(path, number, first_sequence))
+        return file
+
+    def _preallocated(self, path: Path) -> File:
+        file = self._disk.open(path, create=True)
+        try:
+            file.preallocate(self._options.file_bytes)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def _retire_file(self, file: File) -> None:
@@ -325,9 +339,12 @@ class Wal:
         def work() -> File:
             path = self._directory / "spare.wal"
             self._disk.remove(path)
-            file = self._disk.open(path, create=True)
-            file.preallocate(self._options.file_bytes)
-            file.sync()
+            file = self._preallocated(path)
+            try:
+                file.sync()
+            except BaseException:
+                file.close()
+                raise
             return file
 
         def done(file: File | None, error: BaseException | None) -> None:
@@ -358,6 +375,8 @@ class Wal:
     async def close(self) -> None:
         await self.drained()
         self._closed = True
+        if self._spare_requested:  # its lane is served in order: when this is done, so is the spare
+            await self._disk.run(Lane.BACKGROUND, lambda: None)
         if self._timer is not None:
             self._timer.cancel()
         for file in (self._file, self._spare):

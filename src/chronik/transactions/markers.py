@@ -73,7 +73,7 @@ class MarkerWriter:
 
     async def write_all(self, marker: Marker, tps: Iterable[TopicPartition]) -> None:
         """Returns when every partition has the marker, however long that takes."""
-        left = set(tps)
+        left = dict.fromkeys(sorted(tps))
         attempt = 0
         while left:
             results = await self._write(marker, left)
@@ -83,7 +83,7 @@ class MarkerWriter:
                         code, f"{tp} knows a newer coordinator of producer {marker.producer_id}"
                     )
                 if code in _DONE:
-                    left.discard(tp)
+                    left.pop(tp, None)
             if left:
                 if attempt >= len(RETRY_S):
                     log.warning("markers of producer %d wait for %s", marker.producer_id, _names(left))
