@@ -10,13 +10,15 @@ JAR_SETS := kafka kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 CODE := src tests tools bench
 ARGS ?=
 CRASH_ROUNDS ?= 50
+SEEDS ?= 1000
+SCENARIO ?= storage
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash sim lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +86,9 @@ compat: setup ## real Kafka clients and tools against a real node
 
 crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
 	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS)
+
+sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (all)
+	PYTHONHASHSEED=0 $(BIN)/python -m chronik.sim --seeds $(SEEDS) --scenario $(SCENARIO) $(ARGS)
 
 bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.compare $(ARGS)

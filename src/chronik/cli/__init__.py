@@ -29,6 +29,7 @@ GROUPS: Final = (
     "group",
     "transaction",
     "config",
+    "check",
     "version",
 )
 

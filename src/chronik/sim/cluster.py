@@ -1,0 +1,132 @@
+"""The nodes of a run, who keeps them alive, and what invariants may look at."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from chronik.config import Settings
+from chronik.model import ChronikError
+from chronik.replication.partition import Partition
+from chronik.sim.world import SimNode, World
+
+_RETRY_SECONDS = 0.5
+
+
+class SimCluster:
+    def __init__(
+        self, world: World, settings: Sequence[Settings], *, on_started: Callable[[SimNode], None]
+    ) -> None:
+        self.world = world
+        self.loop = world.loop
+        self.network = world.network
+        self.trace = world.trace
+        self.nodes = [SimNode(world, each, on_started=on_started) for each in settings]
+        self.client_hosts: list[str] = []
+        self.rotten: dict[tuple[str, str], None] = {}
+        """Files that lost a bit: what they held may be missing, never wrong."""
+        self._reviving: dict[SimNode, asyncio.Task[None]] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self.leaks: list[str] = []
+
+    def hosts(self) -> list[str]:
+        return [*(node.host for node in self.nodes), *self.client_hosts]
+
+    def serving(self) -> list[SimNode]:
+        return [node for node in self.nodes if node.is_serving]
+
+    def by_id(self, node_id: int) -> SimNode | None:
+        return next((node for node in self.nodes if node.settings.node_id == node_id), None)
+
+    def partitions(self, node: SimNode) -> Iterator[Partition]:
+        if node.node is not None and node.is_alive:
+            yield from node.node.parts.replicas.all()
+
+    def important(self, role: str, rng: random.Random) -> SimNode | None:
+        """The node that leads some partition, or the controller, as far as a serving node knows."""
+        serving = self.serving()
+        if role == "any" or not serving:
+            return None
+        node = rng.choice(serving)
+        assert node.node is not None
+        if role == "controller":
+            return self.by_id(node.node.parts.services.controller_id())
+        leaders = [partition.leader_id for partition in self.partitions(node)]
+        return self.by_id(rng.choice(leaders)) if leaders else None
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all nodes, and again whichever ends or fails to start, as a service manager does."""
+        for node in self.nodes:
+            node.start()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_alive())
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS)
+            for node in self.nodes:
+                if not node.is_alive and node not in self._reviving:
+                    node.start()
+
+    def revive_later(self, node: SimNode, seconds: float, *, crash_in: int | None = None) -> None:
+        async def revive() -> None:
+            await asyncio.sleep(seconds)
+            del self._reviving[node]
+            if not node.is_alive:
+                node.start(crash_in=crash_in)
+
+        if node not in self._reviving:
+            self._reviving[node] = asyncio.get_running_loop().create_task(revive())
+
+    def stop_and_revive(self, node: SimNode, seconds: float) -> None:
+        async def stop() -> None:
+            leaks = await node.stop()
+            self.leaks += leaks
+            await asyncio.sleep(seconds)
+            del self._reviving[node]
+            if not node.is_alive:
+                node.start()
+
+        if node not in self._reviving:
+            self._reviving[node] = asyncio.get_running_loop().create_task(stop())
+
+    def checkpoint(self, node: SimNode) -> None:
+        async def save() -> None:
+            if node.node is not None:
+                try:
+                    await node.node.parts.store.checkpoint()
+                except (OSError, ChronikError) as error:
+                    self.trace.detail(node.name, f"checkpoint failed: {error}")
+
+        if node.is_serving:
+            self.trace.detail(node.name, "checkpoint begins")
+            node.run(save())
+
+    async def heal(self) -> None:
+        """End every fault and have every node serve again."""
+        self.network.heal()
+        for node in self.nodes:
+            node.disk.free_bytes = None
+            node.disk.slowness = 1.0
+            node.disk.sync_failures = 0
+            node.resume()
+            if node.view is not None:
+                node.view.crash_in = None
+        await self.until(lambda: all(node.is_serving for node in self.nodes), "every node serves", 60.0)
+
+    async def until(self, is_true: Callable[[], bool], what: str, seconds: float) -> None:
+        deadline = self.loop.now + seconds
+        while not is_true():
+            if self.loop.now > deadline:
+                raise TimeoutError(f"not within {seconds:.0f} s after everything was healed: {what}")
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """Stop all nodes in order; whatever they leave behind is a leak."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for node in self.nodes:
+            if node.is_serving:
+                self.leaks += await node.stop()

@@ -1,0 +1,364 @@
+"""A host's disk behind the storage door, and one process's view of it.
+
+The disk outlives the processes that use it. A view belongs to one process and dies with it: its lanes stop,
+its handles are worthless. Faults are switches on the disk; a crash can be set to strike inside the nth
+change, which is how the moments between two steps of a background job are reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeVar
+
+from chronik.records.batch import Buffer
+from chronik.sim.files import Directory, Inode
+from chronik.sim.loop import SimLoop
+from chronik.sim.process import Crashed, Process
+from chronik.storage.disk import Done, Lane
+
+T = TypeVar("T")
+
+_WRITE_SECONDS: Final = 2e-5
+_SYNC_SECONDS: Final = 2e-4
+_LONG_SYNC_PROBABILITY: Final = 0.01
+_LONG_SYNC_SECONDS: Final = 0.05
+_CACHE_MISS_PROBABILITY: Final = 0.1
+
+
+class SimDisk:
+    """What stays when a process goes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.root = Directory()
+        self.free_bytes: int | None = None
+        """None: as much as anybody wants."""
+        self.slowness = 1.0
+        """Every sync takes so many times longer."""
+        self.sync_failures = 0
+        """So many of the next syncs fail."""
+
+    def lose_power(self) -> list[str]:
+        told: list[str] = []
+        self.root.lose_power(self.rng, PurePath("/"), told)
+        return told
+
+    def files(self) -> list[tuple[PurePath, Inode]]:
+        return list(self.root.walk(PurePath("/")))
+
+    def directory(self, path: PurePath) -> Directory | None:
+        at: Directory = self.root
+        for name in path.parts[1:]:
+            entry = at.entries.get(name)
+            if not isinstance(entry, Directory):
+                return None
+            at = entry
+        return at
+
+    def take_room(self, size: int) -> int:
+        """Allocate; returns how many bytes there was room for."""
+        if self.free_bytes is None:
+            return size
+        taken = min(size, self.free_bytes)
+        self.free_bytes -= taken
+        return taken
+
+    def give_room(self, size: int) -> None:
+        if self.free_bytes is not None:
+            self.free_bytes += size
+
+
+class _Job:
+    __slots__ = ("done", "work")
+
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        self.work = work
+        self.done = done
+
+
+class SimFile:
+    def __init__(self, view: DiskView, path: PurePath, inode: Inode) -> None:
+        self._view = view
+        self._path = path
+        self._inode = inode
+        self._is_open = True
+        self._number = view.note_open(path)
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)
+        self._view.change("write", self._path, lambda: self._tear(position, data))
+        self._view.spend(_WRITE_SECONDS)
+        growth = max(0, position + len(data) - self._inode.size)
+        room = self._view.disk.take_room(growth)
+        if room < growth:
+            self._inode.write(position, data[: len(data) - (growth - room)])
+            raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
+        self._inode.write(position, data)
+        return len(data)
+
+    def _tear(self, position: int, data: bytes) -> None:
+        """The process dies inside the call: some of it was done."""
+        count = self._view.disk.rng.randint(0, len(data))
+        if count:
+            self._inode.write(position, data[:count])
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._check()
+        return self._inode.read(position, size)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        self._check()
+        if self._view.disk.rng.random() < _CACHE_MISS_PROBABILITY:
+            return None
+        found = self._inode.read(position, size)
+        return found if len(found) == size else None
+
+    def sync(self) -> None:
+        self._view.change("sync", self._path)
+        self._view.spend_on_sync()
+        disk = self._view.disk
+        if disk.sync_failures and self._inode.dirty_count:
+            disk.sync_failures -= 1
+            self._inode.fail_sync(disk.rng)
+            raise OSError(errno.EIO, "input/output error", str(self._path))
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._view.change("truncate", self._path)
+        self._view.disk.give_room(max(0, self._inode.size - size))
+        self._inode.resize(size)
+
+    def preallocate(self, size: int) -> None:
+        self._view.change("preallocate", self._path)
+        growth = max(0, size - self._inode.size)
+        if growth == 0:
+            return
+        room = self._view.disk.take_room(growth)
+        if room < growth:
+            self._view.disk.give_room(room)
+            raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
+        self._inode.resize(size)
+
+    def size(self) -> int:
+        self._check()
+        return self._inode.size
+
+    def close(self) -> None:
+        self._is_open = False
+        self._view.open_files.pop(self._number, None)
+
+    def __del__(self) -> None:
+        # As with a real handle: one that nobody refers to any more is closed.
+        self.close()
+
+    def _check(self) -> None:
+        self._view.check()
+        if not self._is_open:
+            raise OSError(errno.EBADF, "file is closed", str(self._path))
+
+
+class DiskView:
+    """The `chronik.storage.disk.Disk` of one process."""
+
+    def __init__(
+        self, disk: SimDisk, process: Process, loop: SimLoop, on_crash: Callable[[str], None]
+    ) -> None:
+        self.disk = disk
+        self.process = process
+        self._loop = loop
+        self._on_crash = on_crash
+        self._lanes: dict[Lane, deque[_Job]] = {}
+        self._spent = 0.0
+        self.open_files: dict[int, PurePath] = {}
+        """Handles by number: not the handles themselves, for one that nobody refers to is closed."""
+        self._open_count = 0
+        self.crash_in: int | None = None
+        """The process dies inside the change that makes this zero."""
+        self.changes = 0
+
+    def note_open(self, path: PurePath) -> int:
+        self._open_count += 1
+        self.open_files[self._open_count] = path
+        return self._open_count
+
+    # --- faults ------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        if not self.process.alive:
+            raise Crashed
+
+    def change(self, what: str, path: PurePath, tear: Callable[[], None] = lambda: None) -> None:
+        """Every call that changes something comes through here first."""
+        self.check()
+        self.changes += 1
+        trace = self._loop.trace
+        if trace.is_kept:
+            trace.tell(self.process.name, f"disk {what} {path}")
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in <= 0:
+                self.crash_in = None
+                if self.disk.rng.random() < 0.5:
+                    tear()
+                self._on_crash(f"inside {what} of {path}")
+                raise Crashed
+
+    def spend(self, seconds: float) -> None:
+        self._spent += seconds
+
+    def spend_on_sync(self) -> None:
+        rng = self.disk.rng
+        seconds = _SYNC_SECONDS * (0.5 + rng.random())
+        if rng.random() < _LONG_SYNC_PROBABILITY:
+            seconds += _LONG_SYNC_SECONDS * rng.random()
+        self._spent += seconds * self.disk.slowness
+
+    # --- files -------------------------------------------------------------------------------------
+
+    def _find(self, path: Path) -> tuple[Directory, Inode | Directory | None]:
+        self.check()
+        parent = self.disk.directory(path.parent)
+        if parent is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
+        return parent, parent.entries.get(path.name)
+
+    def open(self, path: Path, *, create: bool = False) -> SimFile:
+        parent, entry = self._find(path)
+        if isinstance(entry, Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+        if entry is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            self.change("create", path)
+            entry = Inode()
+            parent.link(path.name, entry)
+        return SimFile(self, path, entry)
+
+    def list(self, directory: Path) -> list[str]:
+        self.check()
+        found = self.disk.directory(directory)
+        return sorted(found.entries) if found is not None else []
+
+    def exists(self, path: Path) -> bool:
+        self.check()
+        parent = self.disk.directory(path.parent)
+        return parent is not None and (path.name in parent.entries or not path.name)
+
+    def size(self, path: Path) -> int:
+        _, entry = self._find(path)
+        if not isinstance(entry, Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        return entry.size
+
+    def make_directory(self, directory: Path) -> None:
+        self.check()
+        at = self.disk.root
+        for place, name in enumerate(directory.parts[1:], 2):
+            entry = at.entries.get(name)
+            if entry is None:
+                self.change("mkdir", PurePath(*directory.parts[:place]))
+                entry = Directory()
+                at.link(name, entry)
+            elif not isinstance(entry, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
+            at = entry
+
+    def sync_directory(self, directory: Path) -> None:
+        self.change("sync names of", directory)
+        found = self.disk.directory(directory)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(directory))
+        self.spend_on_sync()
+        found.sync()
+
+    def rename(self, source: Path, target: Path) -> None:
+        if source.parent != target.parent:
+            raise NotImplementedError("the simulated disk renames within a directory only")
+        parent, entry = self._find(source)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
+        self.change(f"rename {source.name} to", target)
+        parent.rename(source.name, target.name)
+
+    def remove(self, path: Path) -> None:
+        self.check()
+        parent = self.disk.directory(path.parent)
+        entry = parent.entries.get(path.name) if parent is not None else None
+        if parent is None or not isinstance(entry, Inode):
+            return
+        self.change("remove", path)
+        self.disk.give_room(entry.size)
+        parent.unlink(path.name)
+
+    def remove_tree(self, directory: Path) -> None:
+        self.check()
+        found = self.disk.directory(directory)
+        parent = self.disk.directory(directory.parent)
+        if found is None or parent is None:
+            return
+        for name, entry in sorted(found.entries.items()):
+            if isinstance(entry, Directory):
+                self.remove_tree(directory / name)
+            else:
+                self.remove(directory / name)
+        self.change("rmdir", directory)
+        parent.unlink(directory.name)
+
+    def free_bytes(self, directory: Path) -> int:
+        return 1 << 40 if self.disk.free_bytes is None else self.disk.free_bytes
+
+    def usage(self, directory: Path) -> tuple[int, int]:
+        free = self.free_bytes(directory)
+        return free + sum(inode.size for _, inode in self.disk.files()), free
+
+    # --- lanes -------------------------------------------------------------------------------------
+
+    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None:
+        if not self.process.alive:
+            return
+        jobs = self._lanes.setdefault(lane, deque())
+        jobs.append(_Job(work, done))
+        if len(jobs) == 1:
+            self._loop.at(self._loop.now + 1e-6, self.process, self._start, lane)
+
+    def _start(self, lane: Lane) -> None:
+        """As callbacks of the process, so that they stop when it is paused or dead."""
+        job = self._lanes[lane][0]
+        result, failure = None, None
+        self._spent = 0.0
+        try:
+            result = job.work()
+        except Crashed:
+            return
+        except BaseException as error:
+            failure = error
+        self._loop.at(self._loop.now + self._spent, self.process, self._finish, lane, job, result, failure)
+
+    def _finish(self, lane: Lane, job: _Job, result: Any, failure: BaseException | None) -> None:
+        jobs = self._lanes[lane]
+        jobs.popleft()
+        if jobs:
+            self._loop.at(self._loop.now + 1e-6, self.process, self._start, lane)
+        job.done(result, failure)
+
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(result: T | None, failure: BaseException | None) -> None:
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
+
+        self.submit(lane, work, done)
+        return await future
+
+    def close(self) -> None:
+        self._lanes.clear()

@@ -1,0 +1,238 @@
+"""Files and directories as a disk has them: what programs see, and what is still there after a power loss.
+
+A write is seen at once and safe only after the file's sync; a name is safe only after its directory's sync.
+What a power loss leaves of the rest is the seed's choice, within what real file systems do: pages reach the
+device in any order and may be torn, names in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final, NamedTuple, TypeAlias
+
+SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
+
+
+class _Write(NamedTuple):
+    position: int
+    data: bytes
+
+
+class _Resize(NamedTuple):
+    size: int
+
+
+class _Image:
+    """Bytes with a size; what was never written reads as zeros and takes no memory."""
+
+    __slots__ = ("data", "size")
+
+    def __init__(self, data: bytes | bytearray = b"", size: int = 0) -> None:
+        self.data = bytearray(data)
+        self.size = size
+
+    def copy(self) -> _Image:
+        return _Image(self.data, self.size)
+
+    def write(self, position: int, data: bytes) -> None:
+        end = position + len(data)
+        if position > len(self.data):
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position:end] = data
+        self.size = max(self.size, end)
+
+    def resize(self, size: int) -> None:
+        del self.data[size:]
+        self.size = size
+
+    def read(self, position: int, size: int) -> bytes:
+        end = min(position + size, self.size)
+        if end <= position:
+            return b""
+        found = bytes(self.data[position:end])
+        return found + bytes(end - position - len(found))
+
+
+class Inode:
+    __slots__ = ("_durable", "_pending", "_seen")
+
+    def __init__(self) -> None:
+        self._seen = _Image()
+        self._durable = _Image()
+        self._pending: list[_Write | _Resize] = []
+        """Changes since the last sync, oldest first."""
+
+    @property
+    def size(self) -> int:
+        return self._seen.size
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._pending)
+
+    def write(self, position: int, data: bytes) -> None:
+        self._seen.write(position, data)
+        self._pending.append(_Write(position, data))
+
+    def resize(self, size: int) -> None:
+        self._seen.resize(size)
+        self._pending.append(_Resize(size))
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._seen.read(position, size)
+
+    def sync(self) -> None:
+        for change in self._pending:
+            _apply(self._durable, change)
+        self._pending.clear()
+
+    def fail_sync(self, rng: random.Random) -> None:
+        """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
+        for change in self._pending:
+            if rng.random() < 0.5:
+                _apply(self._durable, change)
+        self._pending.clear()
+
+    def lose_power(self, rng: random.Random) -> str:
+        """Keep what the device happened to have; returns what that was, for the trace."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            how = "clean"
+        else:
+            how = rng.choice(("lost", "kept", "prefix", "scattered"))
+            if how == "kept":
+                for change in pending:
+                    _apply(self._durable, change)
+            elif how == "prefix":
+                self._keep_prefix(pending, rng)
+            elif how == "scattered":
+                self._scatter(pending, rng)
+        self._seen = self._durable.copy()
+        return how
+
+    def _keep_prefix(self, pending: list[_Write | _Resize], rng: random.Random) -> None:
+        count = rng.randrange(len(pending))
+        for change in pending[:count]:
+            _apply(self._durable, change)
+        torn = pending[count]
+        if isinstance(torn, _Write):
+            sectors = rng.randrange(len(torn.data) // SECTOR_BYTES + 1)
+            _apply(self._durable, _Write(torn.position, torn.data[: sectors * SECTOR_BYTES]))
+
+    def _scatter(self, pending: list[_Write | _Resize], rng: random.Random) -> None:
+        """Each page of each write made it or not; the size of the file is as after the last change."""
+        for change in pending:
+            if isinstance(change, _Resize):
+                _apply(self._durable, change)
+                continue
+            position, data = change
+            end = position + len(data)
+            while data:
+                length = PAGE_BYTES - position % PAGE_BYTES
+                if rng.random() < 0.5:
+                    _apply(self._durable, _Write(position, data[:length]))
+                position, data = position + length, data[length:]
+            self._durable.size = max(self._durable.size, end)
+
+    def flip_bit(self, rng: random.Random) -> int | None:
+        """The medium decays: one bit is another now. Returns the byte's position."""
+        if not self._durable.data:
+            return None
+        position = rng.randrange(len(self._durable.data))
+        mask = 1 << rng.randrange(8)
+        self._durable.data[position] ^= mask
+        if position < len(self._seen.data):
+            self._seen.data[position] ^= mask
+        return position
+
+
+def _apply(image: _Image, change: _Write | _Resize) -> None:
+    if isinstance(change, _Write):
+        image.write(change.position, change.data)
+    else:
+        image.resize(change.size)
+
+
+Entry: TypeAlias = "Inode | Directory"
+
+
+class _Link(NamedTuple):
+    name: str
+    entry: Entry
+
+
+class _Unlink(NamedTuple):
+    name: str
+
+
+class _Rename(NamedTuple):
+    source: str
+    target: str
+    entry: Entry
+
+
+_Change: TypeAlias = _Link | _Unlink | _Rename
+
+
+class Directory:
+    __slots__ = ("_durable", "_pending", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._durable: dict[str, Entry] = {}
+        self._pending: list[_Change] = []
+
+    def _change(self, change: _Change) -> None:
+        _apply_name(self.entries, change)
+        self._pending.append(change)
+
+    def link(self, name: str, entry: Entry) -> None:
+        self._change(_Link(name, entry))
+
+    def unlink(self, name: str) -> None:
+        self._change(_Unlink(name))
+
+    def rename(self, source: str, target: str) -> None:
+        self._change(_Rename(source, target, self.entries[source]))
+
+    def sync(self) -> None:
+        for change in self._pending:
+            _apply_name(self._durable, change)
+        self._pending.clear()
+
+    def lose_power(self, rng: random.Random, path: PurePath, told: list[str]) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            kept = rng.choice((0, len(pending), rng.randint(0, len(pending))))
+            for change in pending[:kept]:
+                _apply_name(self._durable, change)
+            told.append(f"{path}/ kept {kept} of {len(pending)} name changes")
+        self.entries = dict(self._durable)
+        for name, entry in self.entries.items():
+            if isinstance(entry, Directory):
+                entry.lose_power(rng, path / name, told)
+            else:
+                how = entry.lose_power(rng)
+                if how != "clean":
+                    told.append(f"{path / name} {how}")
+
+    def walk(self, path: PurePath) -> Iterator[tuple[PurePath, Inode]]:
+        for name, entry in self.entries.items():
+            if isinstance(entry, Directory):
+                yield from entry.walk(path / name)
+            else:
+                yield path / name, entry
+
+
+def _apply_name(entries: dict[str, Entry], change: _Change) -> None:
+    match change:
+        case _Link():
+            entries[change.name] = change.entry
+        case _Unlink():
+            entries.pop(change.name, None)
+        case _Rename():
+            entries.pop(change.source, None)
+            entries[change.target] = change.entry

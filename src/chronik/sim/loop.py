@@ -1,0 +1,317 @@
+"""An asyncio event loop with virtual time, on which several processes run beside each other.
+
+Each process has its own queue of callbacks and runs it in order, as a real loop does; which process gets the
+next turn, and which of two timers due at the same moment comes first, is the seed's choice. Time moves a
+little with every callback and jumps to the next timer when nobody has anything to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+import traceback
+from asyncio import events
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from chronik.sim.process import CURRENT, Crashed, Process
+from chronik.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from chronik.sim.network import Network
+
+T = TypeVar("T")
+
+CALLBACK_SECONDS: Final = 2e-6
+"""Virtual time that a callback takes: a process that spins moves the clock, so it is found out."""
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback that waits. Built by hand: asyncio's own constructor does much that nobody needs here."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self,
+        process: Process,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        loop: SimLoop,
+    ) -> None:
+        self.process = process
+        self._when = when
+        self._callback: Callable[..., object] | None = callback
+        self._args: Any = args
+        self._context = context
+        self._cancelled = False
+        self._loop = loop
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = None
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+    def __repr__(self) -> str:
+        return f"<SimHandle of {self.process.name} at {self._when:.6f}>"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._now = 0.0
+        self._timers: list[tuple[float, float, int, SimHandle]] = []
+        self._timer_count = 0
+        self._runnable: list[Process] = []
+        self._running = False
+        self._closed = False
+        self.trace = Trace(lambda: self._now)
+        self.network: Network
+        self.world = Process("world", "world")
+        """The harness itself: it has no host and never crashes."""
+        self.current = self.world
+        self.steps = 0
+        self.failures: list[str] = []
+        """Errors that reached the loop out of living processes: each is a bug."""
+        self.on_turn: Callable[[Process], None] = lambda process: None
+        """Called after every turn of a process: invariants look here."""
+
+    # --- running -----------------------------------------------------------------------------------
+
+    def run(self, main: Coroutine[Any, Any, T], *, seconds_max: float, steps_max: int) -> T:
+        """Run the world until `main`, a task of the harness, is done. TimeoutError when it takes too long."""
+        previous = events._get_running_loop()
+        events._set_running_loop(self)
+        self._running = True
+        try:
+            task = self.create_task(main)
+            while not task.done():
+                self._turn()
+                if self._now > seconds_max or self.steps > steps_max:
+                    where = "\n".join(_stack(each) for each in self.world.live_tasks())
+                    raise TimeoutError(
+                        f"not over after {self._now:.1f} virtual seconds, {self.steps} steps\n{where}"
+                    )
+            return task.result()
+        finally:
+            self._running = False
+            events._set_running_loop(previous)
+
+    def _turn(self) -> None:
+        """One process runs what is ready in it, as one iteration of a real loop does."""
+        timers = self._timers
+        now = self._now
+        while timers and timers[0][0] <= now:
+            handle = heapq.heappop(timers)[3]
+            if not handle._cancelled and handle.process.alive:
+                self._enqueue(handle.process, handle)
+        runnable = self._runnable
+        if not runnable:
+            if not timers:
+                raise TimeoutError("nothing will ever happen again: every task waits")
+            self._now = timers[0][0]
+            return
+        place = self._rng.randrange(len(runnable)) if len(runnable) > 1 else 0
+        process = runnable[place]
+        self.current = process
+        ready = process.ready
+        for _ in range(len(ready)):
+            if process.paused or not process.alive:
+                break
+            handle = ready.popleft()
+            if not handle._cancelled:
+                self._run_handle(handle)
+        self.current = self.world
+        if not ready or process.paused or not process.alive:
+            process.is_queued = False
+            runnable.remove(process)
+        self.on_turn(process)
+
+    def _run_handle(self, handle: SimHandle) -> None:
+        self.steps += 1
+        self._now += CALLBACK_SECONDS
+        callback, args = handle._callback, handle._args
+        assert callback is not None
+        try:
+            handle._context.run(callback, *args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if handle.process.alive:
+                self.call_exception_handler({"message": f"callback {callback!r} failed", "exception": error})
+
+    def _enqueue(self, process: Process, handle: SimHandle) -> None:
+        process.ready.append(handle)
+        if not process.is_queued and not process.paused:
+            process.is_queued = True
+            self._runnable.append(process)
+
+    # --- processes ---------------------------------------------------------------------------------
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a coroutine as a task of a process."""
+        return process.context.run(lambda: self.create_task(work, context=process.context.copy()))
+
+    def kill(self, process: Process) -> None:
+        """The process runs no further callback. What it holds outside itself is for others to take away."""
+        process.alive = False
+        process.ready.clear()
+
+    def pause(self, process: Process) -> None:
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        if process.alive and process.ready and not process.is_queued:
+            process.is_queued = True
+            self._runnable.append(process)
+
+    # --- asyncio: callbacks --------------------------------------------------------------------------
+
+    def time(self) -> float:
+        process = self.current
+        return process.local_time(self._now) if process.is_skewed else self._now
+
+    @property
+    def now(self) -> float:
+        """The world's own time, which no clock of a process tells."""
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        if context is None:
+            process, context = self.current, contextvars.copy_context()
+        else:
+            process = context.get(CURRENT, self.world)
+        handle = SimHandle(process, self._now, callback, args, context, self)
+        if process.alive and not self._closed:
+            self._enqueue(process, handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        if context is None:
+            process, context = self.current, contextvars.copy_context()
+        else:
+            process = context.get(CURRENT, self.world)
+        handle = SimHandle(process, when, callback, args, context, self)
+        self._add_timer(process.global_time(when) if process.is_skewed else when, handle)
+        return handle
+
+    def at(self, when: float, process: Process, callback: Callable[..., object], *args: Any) -> SimHandle:
+        """For the world's own parts: call back in `process` at a moment of the world's time."""
+        handle = SimHandle(process, when, callback, args, process.context, self)
+        self._add_timer(when, handle)
+        return handle
+
+    def soon(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
+        """For the world's own parts: call back in `process` on its next turn."""
+        if process.alive and not self._closed:
+            self._enqueue(process, SimHandle(process, self._now, callback, args, process.context, self))
+
+    def _add_timer(self, when: float, handle: SimHandle) -> None:
+        if handle.process.alive and not self._closed:
+            self._timer_count += 1
+            heapq.heappush(self._timers, (when, self._rng.random(), self._timer_count, handle))
+
+    # --- asyncio: futures, tasks, errors -------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        process = self.current if context is None else context.get(CURRENT, self.world)
+        process.task_count += 1
+        label = f"{process.name}.{process.task_count}" if name is None else str(name)
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=label, context=context)
+        process.keep(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Crashed) or not self.current.alive:
+            return
+        what = f"{self.current.name}: {context.get('message')}"
+        if isinstance(error, BaseException):
+            what += "\n" + "".join(traceback.format_exception(error))
+        self.fail(what)
+
+    def fail(self, what: str) -> None:
+        if not self._closed:
+            self.failures.append(what)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """The run is over. Whatever a left-behind coroutine does while it is torn down goes nowhere."""
+        self._closed = True
+        self._timers.clear()
+        self._runnable.clear()
+
+    # --- asyncio: network ----------------------------------------------------------------------------
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return self.network.listen(self.current, protocol_factory, host, port or 0)
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any
+    ) -> Any:
+        if ssl:
+            raise NotImplementedError("the simulated network has no TLS")
+        return await self.network.connect(self.current, protocol_factory, host, port)
+
+    async def shutdown_asyncgens(self) -> None:
+        pass
+
+
+def _stack(task: asyncio.Task[Any]) -> str:
+    frames = task.get_stack(limit=4)
+    places = [f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" for frame in frames]
+    return f"  {task.get_name()} waits at {' < '.join(places)}"

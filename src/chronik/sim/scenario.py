@@ -1,0 +1,255 @@
+"""One run: a seed draws nodes, settings, loads and faults; the run ends with a look at everything.
+
+A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way; `cluster`
+is three nodes with everything that can happen to them and between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import Counter
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.check import Event, check
+from chronik.client import Admin, Cluster
+from chronik.client.admin import NewTopic
+from chronik.config import Settings
+from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
+from chronik.sim import faults, workload
+from chronik.sim.cluster import SimCluster
+from chronik.sim.faults import Fault
+from chronik.sim.invariants import Invariant, standard
+from chronik.sim.process import Process
+from chronik.sim.workload import PATIENT, Recorder, SendPlan
+from chronik.sim.world import SimNode, World
+
+_SECONDS_MAX: Final = 400.0
+_STEPS_MAX: Final = 3_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    node_count: int
+    weights: dict[str, float]
+    seconds: float
+    fault_count: tuple[int, int]
+    durable_acks: tuple[int, ...]
+    """With which acks an acknowledged record may never be lost."""
+
+
+STORAGE: Final = Scenario(
+    name="storage",
+    node_count=1,
+    weights={
+        "crash": 3,
+        "crash inside a write": 4,
+        "restart": 1,
+        "pause": 0.5,
+        "slow disk": 1,
+        "full disk": 1.5,
+        "failed sync": 1.5,
+        "clock jump": 0.5,
+        "broken connections": 1,
+        "checkpoint": 5,
+    },
+    seconds=6.0,
+    fault_count=(3, 12),
+    durable_acks=(-1, 1),
+)
+
+SCENARIOS: Final = {STORAGE.name: STORAGE}
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    scenario: str
+    failures: list[str] = field(default_factory=list)
+    plan: list[Fault] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    acked: int = 0
+    read: int = 0
+    steps: int = 0
+    virtual_seconds: float = 0.0
+    fingerprint: int = 0
+    trace: str = ""
+    history: list[Event] = field(default_factory=list)
+
+
+def run_seed(
+    seed: int,
+    scenario: Scenario = STORAGE,
+    *,
+    only: Collection[int] | None = None,
+    keep_trace: bool = False,
+) -> Result:
+    """Run a seed; `only` keeps just these faults of its plan (by number)."""
+    return _Run(seed, scenario, only, keep_trace).run()
+
+
+class _Run:
+    def __init__(self, seed: int, scenario: Scenario, only: Collection[int] | None, keep_trace: bool) -> None:
+        self.world = World(seed, keep_trace=keep_trace)
+        self.scenario = scenario
+        self.rng = self.world.rng("scenario")
+        self.result = Result(seed=seed, scenario=scenario.name)
+        plan_rng = self.world.rng("plan")
+        count = plan_rng.randint(*scenario.fault_count)
+        plan = faults.draw_plan(plan_rng, scenario.weights, seconds=scenario.seconds, count=count)
+        self.result.plan = [fault for fault in plan if only is None or fault.number in only]
+        self._invariants: list[Invariant] = []
+        self._nodes: dict[Process, SimNode] = {}
+        self._loads: list[asyncio.Task[None]] = []
+        self.cluster = SimCluster(self.world, self._settings(), on_started=self._on_started)
+        self._invariants += standard(self.cluster)
+
+    def run(self) -> Result:
+        result, world = self.result, self.world
+        world.loop.on_turn = self._on_turn
+        recorder: Recorder | None = None
+        try:
+            recorder = world.run(self._main(), seconds_max=_SECONDS_MAX, steps_max=_STEPS_MAX)
+        except (Exception, InvariantViolated) as error:
+            result.failures.append(f"{type(error).__name__}: {error}")
+            if not isinstance(error, TimeoutError | _Violated):
+                result.failures.append(traceback.format_exc())
+        result.failures += world.loop.failures
+        result.failures += self.cluster.leaks
+        if recorder is not None:
+            verdict = check(recorder.events, durable_acks=self.scenario.durable_acks)
+            result.failures += [str(anomaly) for anomaly in verdict.anomalies]
+            result.acked, result.read = recorder.acked, verdict.records_read
+            result.history = recorder.events
+        for failure in result.failures:
+            world.trace.tell("world", f"FAILED {failure}")
+        result.counts = world.trace.counts
+        result.steps, result.virtual_seconds = world.loop.steps, world.loop.now
+        result.fingerprint = world.trace.fingerprint
+        result.trace = world.trace.text() if world.trace.is_kept else ""
+        return result
+
+    def _settings(self) -> list[Settings]:
+        rng = self.rng
+        count = self.scenario.node_count
+        return [
+            Settings(
+                node_id=number,
+                data_dir=Path("/data"),
+                bind=f"10.0.0.{number}",
+                wal_profile=rng.choice(("ultra", "high", "medium", "low")),
+                wal_file_bytes=rng.choice((8_192, 65_536, 1_048_576)),
+                wal_queue_depth=rng.choice((2, 10_000)),
+                default_replication_factor=count,
+                min_insync_replicas=min(2, count),
+                offsets_topic_partitions=1,
+                transactions_topic_partitions=1,
+                cluster_id="sim",
+            )
+            for number in range(1, count + 1)
+        ]
+
+    # --- invariants --------------------------------------------------------------------------------
+
+    def _on_started(self, node: SimNode) -> None:
+        assert node.process is not None
+        self._nodes[node.process] = node
+
+    def _on_turn(self, process: Process) -> None:
+        node = self._nodes.get(process)
+        if node is None or node.process is not process or not node.is_serving:
+            return
+        for invariant in self._invariants:
+            wrong = invariant.check(node)
+            if wrong is not None:
+                raise _Violated(f"{type(invariant).__name__} on {node.name}: {wrong}")
+        if self.world.loop.failures:
+            raise _Violated("an error that nobody handled")
+
+    # --- the run -----------------------------------------------------------------------------------
+
+    async def _main(self) -> Recorder:
+        self.cluster.start()
+        await self.cluster.until(lambda: bool(self.cluster.serving()), "a node serves", 60.0)
+        addresses = ",".join(f"{node.host}:{node.settings.kafka_port}" for node in self.cluster.nodes)
+        recorder = Recorder(
+            self.world.loop, addresses, await self._in_client("setup", self._create(addresses))
+        )
+        self._start_loads(recorder)
+        await faults.carry_out(self.world, self.cluster, self.result.plan)
+        await asyncio.sleep(0.3)
+        self.world.trace.tell("world", "everything is healed")
+        await self.cluster.heal()
+        await asyncio.sleep(0.5)
+        recorder.stopping = True
+        await asyncio.gather(*self._loads)
+        groups = list(dict.fromkeys(e.group for e in recorder.events if hasattr(e, "group")))
+        await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
+        await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))
+        await self._in_client("reader3", workload.read_offsets(recorder, "final-o", groups))
+        await self.cluster.stop()
+        return recorder
+
+    async def _in_client(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run something in a client process of its own and wait for it."""
+        return await self.world.loop.spawn(self._client(name), work)
+
+    def _client(self, name: str) -> Process:
+        host = f"10.0.1.{len(self.cluster.client_hosts) + 1}"
+        self.cluster.client_hosts.append(host)
+        return self.world.process(name, host)
+
+    async def _create(self, addresses: str) -> list[TopicPartition]:
+        rng = self.rng
+        topics = [
+            NewTopic(
+                name=f"topic{number}",
+                partitions=rng.randint(1, 3),
+                configs={
+                    "segment.bytes": str(rng.choice((2_000, 20_000, 1_000_000))),
+                    "index.interval.bytes": str(rng.choice((100, 4096))),
+                },
+            )
+            for number in range(rng.randint(1, 2))
+        ]
+        async with Cluster(addresses, PATIENT) as cluster:
+            for created in await Admin(cluster).create_topics(topics):
+                if isinstance(created, RequestError) and created.code != ErrorCode.topic_already_exists:
+                    raise created
+        return [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+
+    def _start_loads(self, recorder: Recorder) -> None:
+        rng = self.rng
+        for number in range(rng.randint(1, 3)):
+            idempotent = rng.random() < 0.5
+            plan = SendPlan(
+                acks=-1 if idempotent else rng.choice((-1, -1, 1, 0)),
+                idempotent=idempotent,
+                burst_max=rng.choice((1, 4)),
+                size_max=rng.choice((50, 1_000, 5_000)),
+                pause_s=rng.choice((0.05, 0.2)),
+            )
+            name = f"p{number}"
+            self._load(name, workload.produce(recorder, name, self.world.rng(name), plan))
+        for number in range(rng.randint(1, 2)):
+            name = f"c{number}"
+            committed = rng.random() < 0.5
+            load = workload.consume(recorder, name, self.world.rng(name), read_committed=committed)
+            self._load(name, load)
+        if rng.random() < 0.4:
+            self._load("t0", workload.transact(recorder, "t0", self.world.rng("t0"), 0.1))
+        if rng.random() < 0.3:
+            self._load("d0", workload.trim(recorder, "d0", self.world.rng("d0"), 1.0))
+        if rng.random() < 0.3:
+            self._load("g0", workload.commit_offsets(recorder, "g0", self.world.rng("g0"), 0.3))
+
+    def _load(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._loads.append(self.world.loop.spawn(self._client(name), work))
+
+
+class _Violated(Exception):
+    """An invariant does not hold."""

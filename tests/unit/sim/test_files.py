@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import random
+from pathlib import PurePath
+
+from chronik.sim.files import Directory, Inode
+
+SEEDS = range(60)
+
+
+def outcomes(change) -> set[bytes]:
+    """What may be left of a file after `change` and a power loss."""
+    found = set()
+    for seed in SEEDS:
+        inode = Inode()
+        inode.write(0, b"a" * 10)
+        inode.sync()
+        change(inode)
+        inode.lose_power(random.Random(seed))
+        found.add(inode.read(0, 1 << 20))
+    return found
+
+
+def test_synced_bytes_stay() -> None:
+    def change(inode: Inode) -> None:
+        inode.write(10, b"b" * 5)
+        inode.sync()
+
+    assert outcomes(change) == {b"a" * 10 + b"b" * 5}
+
+
+def test_unsynced_bytes_are_lost_kept_or_zeros() -> None:
+    found = outcomes(lambda inode: inode.write(10, b"b" * 5))
+    assert found == {b"a" * 10, b"a" * 10 + b"b" * 5, b"a" * 10 + bytes(5)}
+
+
+def test_large_writes_are_torn() -> None:
+    found = outcomes(lambda inode: inode.write(0, b"b" * 10_000))
+    assert any(b"a" in image and b"b" in image for image in found)
+    assert any(0 in image and image.endswith(b"b") for image in found)
+
+
+def test_a_failed_sync_leaves_pages_that_no_later_sync_writes() -> None:
+    left = set()
+    for seed in SEEDS:
+        inode = Inode()
+        inode.write(0, b"b" * 5)
+        inode.fail_sync(random.Random(seed))
+        inode.sync()
+        assert inode.read(0, 5) == b"b" * 5
+        inode.lose_power(random.Random(seed))
+        left.add(inode.read(0, 5))
+    assert left == {b"", b"b" * 5}
+
+
+def test_names_are_safe_after_their_directory_was_synced() -> None:
+    left = set()
+    for seed in SEEDS:
+        directory = Directory()
+        directory.link("old", Inode())
+        directory.sync()
+        directory.link("new", Inode())
+        directory.rename("old", "renamed")
+        directory.lose_power(random.Random(seed), PurePath("/"), [])
+        left.add(tuple(sorted(directory.entries)))
+    assert left == {("old",), ("new", "old"), ("new", "renamed")}
+
+
+def test_a_flipped_bit_is_seen_at_once() -> None:
+    inode = Inode()
+    inode.write(0, bytes(100))
+    inode.sync()
+    place = inode.flip_bit(random.Random(1))
+    assert place is not None
+    assert inode.read(place, 1) != b"\0"

@@ -1,0 +1,134 @@
+"""What is durable must survive a power loss, whatever of the rest the disk happened to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from chronik.model import StorageError
+from chronik.sim.disk import DiskView, SimDisk
+from chronik.sim.loop import SimLoop
+from chronik.sim.process import Process
+from chronik.storage.recovery import open_store
+from chronik.storage.store import LogStore, StoreOptions
+from chronik.storage.wal import PROFILES, WalOptions
+from tests.unit.storage.support import append_durably, open_orders, read_values
+
+ROOT = Path("/data/node")
+OPTIONS = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=4096))
+SEEDS = range(25)
+
+
+class Machine:
+    """A disk, and one process after the other that opens a store on it."""
+
+    def __init__(self, seed: int) -> None:
+        self.loop = SimLoop(random.Random(seed))
+        self.disk = SimDisk(random.Random(seed))
+        self.view: DiskView
+
+    def run(self, work, *, crash_in: int | None = None):
+        """`work(store)` in a process that is killed afterwards, or inside that change of the disk."""
+
+        async def main():
+            process = Process("node", "host")
+            died = self.loop.create_future()
+
+            def crash(_why: str) -> None:
+                self.loop.kill(process)
+                died.set_result(None)
+
+            self.view = DiskView(self.disk, process, self.loop, crash)
+
+            async def live():
+                store, _ = open_store(self.view, ROOT, OPTIONS)
+                self.view.crash_in = crash_in
+                return await work(store)
+
+            task = self.loop.spawn(process, live())
+            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
+            process.alive = False
+            return task.result() if task.done() else None
+
+        return self.loop.run(main(), seconds_max=1e6, steps_max=1_000_000)
+
+
+async def values(store: LogStore) -> list[bytes]:
+    return [value for _, value in await read_values(open_orders(store))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_names_of_a_new_log_are_durable_before_its_wal_is_let_go(seed: int) -> None:
+    machine = Machine(seed)
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        for number in range(100):
+            await append_durably(store, log, b"%d" % number)
+        for _ in range(3):
+            await store.checkpoint()
+
+    machine.run(fill)
+    machine.disk.lose_power()
+    assert machine.run(values) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_recovery_brought_back_survives_a_power_loss(seed: int) -> None:
+    """The process dies between write and sync: the entry can be read again, but no disk has it yet."""
+    machine = Machine(seed)
+
+    async def one_more(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"synced")
+        machine.view.crash_in = 2
+        await append_durably(store, log, b"written")
+
+    machine.run(one_more)
+    found = machine.run(values)
+    machine.disk.lose_power()
+    assert machine.run(values) == found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_recovery_brought_back_survives_also_when_a_sync_had_failed(seed: int) -> None:
+    machine = Machine(seed)
+
+    async def fail_one(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"first")
+        machine.disk.sync_failures = 1
+        await append_durably(store, log, b"rejected")
+        assert log.log_end_offset == 1
+        await append_durably(store, log, b"second")
+        machine.disk.sync_failures = 1
+        await append_durably(store, log, b"rejected too")
+
+    machine.run(fail_one)
+    found = machine.run(values)
+    assert found[:2] == [b"first", b"second"]
+    machine.disk.lose_power()
+    assert machine.run(values) == found
+
+
+def test_failed_rounds_keep_no_file_open() -> None:
+    machine = Machine(1)
+
+    async def fail(store: LogStore) -> None:
+        log = open_orders(store)
+        for free_bytes in (0, 100, None):
+            machine.disk.free_bytes = free_bytes
+            await append_durably(store, log, bytes(3000))
+        machine.disk.sync_failures = 5
+        for _ in range(5):
+            await append_durably(store, log, bytes(3000))
+        try:
+            await store.stop()
+        except StorageError:
+            pytest.fail("a store can be stopped whatever its disk did")
+
+    machine.run(fail)
+    assert list(machine.view.open_files.values()) == []
