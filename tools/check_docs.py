@@ -112,6 +112,7 @@ def known_flags() -> set[str]:
         for parameter in command.params:
             flags.update([*parameter.opts, *parameter.secondary_opts])
     sources = [*ROOT.glob("tools/*.py"), *ROOT.glob("bench/*.py"), *ROOT.glob("tests/**/conftest.py")]
+    sources.append(ROOT / "src/chronik/sim/runner.py")
     for source in sources:
         flags.update(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source.read_text()))
     return flags | {"--help"}

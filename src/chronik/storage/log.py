@@ -543,7 +543,7 @@ class PartitionLog:
         return gone
 
     def close(self) -> None:
-        for segment in self._segments or ():
+        for segment in (*(self._segments or ()), *(segment for _, segment in self._doomed)):
             segment.close()
 
 
