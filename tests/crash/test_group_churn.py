@@ -125,7 +125,7 @@ def test_groups_survive_churn(tmp_path: Path, request: pytest.FixtureRequest) ->
         log = tmp_path / "clients.log"
 
         def start(library: str) -> Process:
-            return Process(library, node.bootstrap, seen[library], log, count=3)
+            return Process(library, node.bootstrap, seen[library], log, count=6)
 
         processes = [start(library) for library in LIBRARIES for _ in range(2)]
         watcher = Watcher(node.bootstrap)
