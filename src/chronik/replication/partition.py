@@ -185,10 +185,13 @@ class Partition:
 
     # --- appending ---------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+    def append(
+        self, records: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Appended:
         """Leader: check a client's batch and put it into the log. Nothing is acknowledged yet.
 
         Sequence check and append happen in one turn of the loop, so batches cannot race past it (T18).
+        A transactional batch is taken only `in_transaction`: its coordinator has been asked (KIP-890).
         """
         self.require_leader()
         if acks == ACKS_ALL:
@@ -196,6 +199,10 @@ class Partition:
         header = check_batch(records)
         if header.size_bytes != len(records):
             raise RequestError(ErrorCode.invalid_record, "a produce request carries one batch per partition")
+        if header.is_transactional and not in_transaction:
+            raise RequestError(
+                ErrorCode.transactional_id_authorization_failed, "a transactional batch without its id"
+            )
         records, header = admit(records, header, self.config, now_ms)
         duplicate = self._check_producer(header)
         if duplicate is not None:

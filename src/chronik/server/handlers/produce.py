@@ -58,6 +58,7 @@ class _PendingProduce:
         request, services = self._request, self._call.context.services
         now_ms = services.now_ms()
         acks = request.acks
+        in_transaction = request.transactional_id is not None
         waits = []
         for index, data in enumerate(request.partitions):
             result = ProduceResult(data.topic, data.topic_id, data.partition)
@@ -67,7 +68,7 @@ class _PendingProduce:
                 partition = services.replicas.leader(TopicPartition(topic, data.partition))
                 if data.records is None or not len(data.records):
                     raise RequestError(ErrorCode.invalid_record, "the request carries no records")
-                appended = partition.append(data.records, acks, now_ms)
+                appended = partition.append(data.records, acks, now_ms, in_transaction=in_transaction)
             except RequestError as error:
                 self._refuse(result, error)
                 continue
@@ -250,6 +251,14 @@ def _to_admit(
     return None
 
 
+def _admit_and_append(call: HotCall, request: ProduceRequest) -> None:
+    """Append now, unless a transaction's coordinator has to be asked first."""
+    if request.transactional_id is not None and (admission := _to_admit(call, request)):
+        call.context.services.spawn(_admit_then_append(call, request, *admission))
+    else:
+        _PendingProduce(call, request).append_all()
+
+
 async def _create_then_append(call: HotCall, request: ProduceRequest, missing: Sequence[str]) -> None:
     for topic in dict.fromkeys(missing):
         try:
@@ -257,7 +266,7 @@ async def _create_then_append(call: HotCall, request: ProduceRequest, missing: S
         except Exception as error:
             # The append below answers unknown_topic_or_partition, which clients answer with a retry.
             log.warning("topic %s could not be created on first use: %s", topic, error)
-    _PendingProduce(call, request).append_all()
+    _admit_and_append(call, request)
 
 
 @handles_hot(ApiKey.PRODUCE, versions=(0, 13), advertised_from=0)
@@ -270,7 +279,5 @@ def produce(call: HotCall) -> None:
         _refuse_all(call, request, ErrorCode.invalid_required_acks, "acks must be -1, 0 or 1")
     elif missing := _missing_topics(call, request):
         call.context.services.spawn(_create_then_append(call, request, missing))
-    elif request.transactional_id is not None and (admission := _to_admit(call, request)):
-        call.context.services.spawn(_admit_then_append(call, request, *admission))
     else:
-        _PendingProduce(call, request).append_all()
+        _admit_and_append(call, request)
