@@ -66,6 +66,7 @@ lint: format types imports docs ## every check that runs no test
 format: $(VENV)/.dev
 	$(BIN)/ruff check -q $(CODE)
 	$(BIN)/ruff format -q --check $(CODE)
+	$(BIN)/python tools/lock.py --check
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

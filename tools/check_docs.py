@@ -135,6 +135,16 @@ def mistakes() -> Iterator[str]:
                     yield f"{where}: there is no {target}"
 
 
+def unread_settings() -> Iterator[str]:
+    """A setting that nothing reads does nothing: it must not exist."""
+    sources = [path for path in (ROOT / "src").rglob("*.py") if not path.name.startswith("config")]
+    code = "\n".join(path.read_text() for path in sources)
+    own = (ROOT / "src" / "chronik" / "config.py").read_text()
+    for name in table():
+        if not re.search(rf"\.{name}\b", code) and not re.search(rf"(self|settings)\.{name}\b", own):
+            yield f"src/chronik/config.py: nothing reads the setting {name}"
+
+
 def main() -> int:
     generated = {
         ROOT / "docs" / "CONFIGURATION.md": configuration_page(),
@@ -148,7 +158,7 @@ def main() -> int:
         for path, text in generated.items()
         if not path.exists() or path.read_text() != text
     ]
-    found += mistakes()
+    found += [*mistakes(), *unread_settings()]
     for mistake in found:
         print(mistake, file=sys.stderr)
     return 1 if found else 0

@@ -1,4 +1,4 @@
-"""Resolve the dependencies of pyproject.toml into requirements/*.lock (`make lock`).
+"""Resolve the dependencies of pyproject.toml into requirements/*.lock (`make lock`); `--check` compares them.
 
 The locks carry hashes and no index address: where packages come from is the machine's business. Run it
 with the oldest supported Python: a dependency that only old Pythons need is then in the lock, and a newer
@@ -7,9 +7,15 @@ Python merely installs one package too many.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 OPTIONS = (
     "--quiet",
@@ -29,7 +35,26 @@ LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 PYTHON_OLDEST = (3, 11)
 
 
+def stale() -> Iterator[str]:
+    """What pyproject.toml asks for and a lock does not hold."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    for lock, options in LOCKS:
+        pins = re.findall(r"^([A-Za-z0-9._-]+)==([^ ]+)", Path(lock).read_text(), re.MULTILINE)
+        held = {canonicalize_name(name): version for name, version in pins}
+        extras = [option for option in options if option in project["optional-dependencies"]]
+        wanted = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+        for requirement in (Requirement(text) for group in wanted for text in group):
+            version = held.get(canonicalize_name(requirement.name))
+            if version is None or not requirement.specifier.contains(version, prereleases=True):
+                yield f"{lock} is stale, it has {version or 'no'} {requirement.name}: run make lock"
+
+
 def main() -> int:
+    if "--check" in sys.argv[1:]:
+        found = list(stale())
+        for sentence in found:
+            print(sentence, file=sys.stderr)
+        return 1 if found else 0
     if sys.version_info[:2] != PYTHON_OLDEST:
         print(
             f"make lock runs on Python {PYTHON_OLDEST[0]}.{PYTHON_OLDEST[1]}, "
