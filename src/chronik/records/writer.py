@@ -19,7 +19,7 @@ from chronik.records.compression import Compression, compress
 from chronik.records.reader import Record
 
 
-def _put_varint(out: bytearray, value: int) -> None:
+def put_varint(out: bytearray, value: int) -> None:
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         out.append((raw & 0x7F) | 0x80)
@@ -29,23 +29,23 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 def _put_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        _put_varint(out, -1)
+        put_varint(out, -1)
     else:
-        _put_varint(out, len(data))
+        put_varint(out, len(data))
         out += data
 
 
 def _put_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     body = bytearray(b"\x00")
-    _put_varint(body, timestamp_delta)
-    _put_varint(body, offset_delta)
+    put_varint(body, timestamp_delta)
+    put_varint(body, offset_delta)
     _put_bytes(body, record.key)
     _put_bytes(body, record.value)
-    _put_varint(body, len(record.headers))
+    put_varint(body, len(record.headers))
     for name, content in record.headers:
         _put_bytes(body, name.encode())
         _put_bytes(body, content)
-    _put_varint(out, len(body))
+    put_varint(out, len(body))
     out += body
 
 

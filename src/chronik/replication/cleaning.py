@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from chronik.metadata.broker_config import broker_value
 from chronik.model import StorageError
+from chronik.replication.compacting import Compactor, Pace
 from chronik.replication.partition import Partition
 from chronik.storage.disk import Lane
 from chronik.storage.retention import Retention, start_to_keep, survey
@@ -32,13 +33,22 @@ class CleaningConfig:
 
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    compaction_backoff_ms: int = 15_000
+    pace: Pace = field(default_factory=Pace)
 
     @staticmethod
     def resolve(layers: tuple[Mapping[str, str], ...]) -> CleaningConfig:
         """From this broker's configs, strongest first."""
+        backoff_ms = broker_value("log.cleaner.backoff.ms", layers)
         return CleaningConfig(
             retention_check_interval_ms=broker_value("log.retention.check.interval.ms", layers),
             producer_id_expiration_ms=broker_value("producer.id.expiration.ms", layers),
+            compaction_backoff_ms=backoff_ms,
+            pace=Pace(
+                bytes_per_second=broker_value("log.cleaner.io.max.bytes.per.second", layers),
+                map_bytes_max=broker_value("log.cleaner.dedupe.buffer.size", layers),
+                checkpoint_seconds=min(60.0, 4 * backoff_ms / 1000),
+            ),
         )
 
 
@@ -59,34 +69,32 @@ class Cleaner:
         self._replicas = replicas
         self._config = config
         self._now_ms = now_ms
-        self._task: asyncio.Task[None] | None = None
+        self._compactor = Compactor(store, now_ms=now_ms, pace=lambda: config().pace)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._every(lambda: self._config().retention_check_interval_ms, self.retain)),
+            loop.create_task(self._every(lambda: self._config().compaction_backoff_ms, self.compact)),
+        ]
 
     async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _every(self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
-        last_check = loop.time()
+        last = loop.time()
         while True:
-            interval = self._config().retention_check_interval_ms / 1000
-            due = last_check + interval - loop.time()
-            if due > 0:
-                await asyncio.sleep(min(due, _TICK_SECONDS_MAX))
+            left = last + interval_ms() / 1000 - loop.time()
+            if left > 0:
+                await asyncio.sleep(min(left, _TICK_SECONDS_MAX))
                 continue
-            last_check = loop.time()
-            await self.retain()
-
-    async def retain(self) -> None:
-        """One round of retention over every partition of this node."""
-        for partition in self._replicas.all():
-            await self._guarded(partition, self._retain)
-        await self._store.sweep()
+            await work()
+            last = loop.time()
 
     async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
         """One partition's trouble is its own; the others are cleaned all the same."""
@@ -97,6 +105,23 @@ class Cleaner:
         except (OSError, StorageError) as error:
             if not partition.log.deleted:
                 log.error("%s cannot be cleaned, this is tried again: %s", partition.tp, error)
+
+    # --- compaction --------------------------------------------------------------------------------
+
+    async def compact(self) -> None:
+        """One round of compaction over every compacted partition of this node that is worth it."""
+        partitions = [partition for partition in self._replicas.all() if partition.config.is_compacted]
+        self._compactor.keep_only(partition.log for partition in partitions)
+        for partition in partitions:
+            await self._guarded(partition, self._compactor.compact)
+
+    # --- retention ---------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """One round of retention over every partition of this node."""
+        for partition in self._replicas.all():
+            await self._guarded(partition, self._retain)
+        await self._store.sweep()
 
     async def _retain(self, partition: Partition) -> None:
         log_, config, now_ms = partition.log, partition.config, self._now_ms()

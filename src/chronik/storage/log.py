@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -31,7 +31,9 @@ from chronik.storage.log_parts import (
     WritePlan,
 )
 from chronik.storage.producer_state import ProducerStates
+from chronik.storage.retirement import Retirement
 from chronik.storage.segment import Segment, segment_name
+from chronik.storage.swap import settle
 from chronik.storage.wal import Wal
 from chronik.storage.wal_format import EntryKind
 
@@ -43,9 +45,7 @@ log = logging.getLogger(__name__)
 class PartitionLog:
     __slots__ = (
         "_announced",
-        "_checkpoint_base",
         "_dirty",
-        "_doomed",
         "_extent",
         "_listeners",
         "_retired",
@@ -62,6 +62,7 @@ class PartitionLog:
         "log_end_offset",
         "log_start_offset",
         "producers",
+        "retirement",
         "tail",
         "topic_id",
         "topic_id_bytes",
@@ -112,10 +113,7 @@ class PartitionLog:
         self.fresh = is_new
         """Nothing of this log is on disk: whatever its directory holds belongs to a former topic."""
         self._retired: list[Segment] = []
-        self._doomed: list[tuple[float, Segment]] = []
-        """Segments before the start whose files still stand, with the loop's time from which they may go."""
-        self._checkpoint_base = extent[0]
-        """Base offset of the active segment at the last checkpoint."""
+        self.retirement = Retirement(extent[0])
         self._listeners: list[LogListener] = []
         self.deleted = False
         self.truncations = 0
@@ -158,6 +156,7 @@ class PartitionLog:
 
     def _load_segments(self) -> list[Segment]:
         """Blocking: find the files, cut them to what the checkpoint vouches for, name what is missing."""
+        settle(self.disk, self.directory)
         active_base, active_bytes = self._extent
         interval = self.config.index_interval_bytes
         found = []
@@ -450,20 +449,24 @@ class PartitionLog:
 
     def doom(self, segments: Iterable[Segment]) -> None:
         """Out of the log already: their files go after file.delete.delay.ms, so that reads under way end."""
-        due = asyncio.get_running_loop().time() + self.config.file_delete_delay_ms / 1000
-        self._doomed += [(due, segment) for segment in segments]
+        now = asyncio.get_running_loop().time()
+        self.retirement.doom(segments, now + self.config.file_delete_delay_ms / 1000)
 
-    def take_doomed(self, now: float) -> list[Segment]:
-        """Those whose time has come and which the last checkpoint did not have as the active segment."""
-        if not self._doomed:
-            return []
-        gone = [s for due, s in self._doomed if due <= now and s.base_offset < self._checkpoint_base]
-        self._doomed = [(due, s) for due, s in self._doomed if s not in gone]
-        return gone
-
-    def note_checkpoint(self, active_base_offset: int) -> None:
-        """A checkpoint with this active segment is on disk."""
-        self._checkpoint_base = active_base_offset
+    def replace_segments(self, old: Sequence[Segment], new: Segment | None, end_offset: int) -> None:
+        """Compaction put `new` in the place of these neighbours before `end_offset`, in the files already."""
+        while self.tail and self.tail[0].next_offset <= end_offset:
+            self.tail.popleft()  # what memory has of them is not what they are now
+        place = next((i for i, segment in enumerate(self.segments) if segment in old), None)
+        self.retirement.forget(old)
+        if place is not None:
+            kept = [segment for segment in self.segments if segment not in old]
+            self._segments = kept[:place] + ([new] if new is not None else []) + kept[place:]
+            if new is not None and self.log_end_offset < end_offset:  # cut meanwhile (unclean election)
+                found = new.locate(self.log_end_offset)
+                if found is not None:
+                    new.truncate(found[0], self.log_end_offset)
+        elif new is not None:
+            self.doom([new])  # the start moved past them meanwhile
 
     def truncate(self, offset: int) -> None:
         """Follower: drop everything from `offset` on. Durable in the WAL's order; files follow behind."""
@@ -497,6 +500,7 @@ class PartitionLog:
     def _cut(self, offset: int) -> Callable[[], None]:
         """Drop everything from `offset` on in memory; returns the blocking work for the files."""
         self.truncations += 1
+        self.retirement.forget_checkpoints()
         while self.tail and self.tail[-1].next_offset > offset:
             batch = self.tail.pop()
             if batch.next_offset > self.flushed_offset:
@@ -527,8 +531,7 @@ class PartitionLog:
 
     def reset(self, offset: int) -> list[Segment]:
         """Empty the log and start it anew at `offset`; returns the segments to delete."""
-        gone = [*(segment for _, segment in self._doomed), *self.segments]
-        self._doomed = []
+        gone = [*self.retirement.clear(), *self.segments]
         self.truncations += 1
         for batch in self.tail:
             if batch.next_offset > self.flushed_offset:
@@ -543,7 +546,7 @@ class PartitionLog:
         return gone
 
     def close(self) -> None:
-        for segment in (*(self._segments or ()), *(segment for _, segment in self._doomed)):
+        for segment in (*(self._segments or ()), *self.retirement.doomed):
             segment.close()
 
 

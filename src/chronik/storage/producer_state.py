@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
 import msgspec
@@ -348,6 +348,10 @@ class ProducerStates:
         gone = bisect_left(self._aborted, log_start_offset, key=lambda txn: txn.last_offset)
         if gone:
             del self._aborted[:gone]
+
+    def forget_aborted(self, marker_offsets: Set[int]) -> None:
+        """Compaction has removed every record of these transactions: there is nothing to skip any more."""
+        self._aborted = [txn for txn in self._aborted if txn.last_offset not in marker_offsets]
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`. How many?"""

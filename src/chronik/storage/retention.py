@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from chronik.storage.log import PartitionLog
 from chronik.storage.segment import Segment
+from chronik.storage.swap import settle
 
 NO_LIMIT: Final = -1
 
@@ -65,9 +66,19 @@ def survey(log: PartitionLog, now_ms: int) -> list[SegmentFacts]:
     ]
 
 
+def first_timestamp(log: PartitionLog, segment: Segment) -> int:
+    """Blocking: the highest timestamp of the first batch that a segment's file has; -1 if it has none."""
+    probe = _probe(log, segment.base_offset)
+    try:
+        return next((header.max_timestamp for _, header in probe.scan(0)), -1)
+    finally:
+        probe.close()
+
+
 def _on_disk(log: PartitionLog) -> list[Segment]:
     """Throw-away views of a log that nobody has used since the start: its own list stays unread."""
     active_base, active_bytes = log.active_extent()
+    settle(log.disk, log.directory)
     found = []
     for name in log.disk.list(log.directory):
         if name.endswith(".log") and name[:-4].isdigit() and int(name[:-4]) <= active_base:

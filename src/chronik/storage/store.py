@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,6 +71,7 @@ class LogStore:
         self._previous_sequence = previous_sequence
         self._task: asyncio.Task[None] | None = None
         self._wal_bytes_at_checkpoint = 0
+        self._checkpoint_time = -math.inf
 
     # --- logs --------------------------------------------------------------------------------------
 
@@ -174,7 +176,7 @@ class LogStore:
     async def _checkpoint(self, clean: bool) -> None:
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
         failed_rounds = self.wal.stats.failed_rounds
-        active = [(log_, log_.active_extent()[0]) for log_ in self._logs.values()]
+        active = [(log_, log_.active_extent()[0], log_.truncations) for log_ in self._logs.values()]
         sequence, states, hard_state = self._cut()
         await self.wal.drained()
         if self.wal.stats.failed_rounds != failed_rounds:
@@ -191,21 +193,26 @@ class LogStore:
         except OSError:
             self.flusher.unsynced |= unsynced
             raise
-        for log_, base_offset in active:
-            log_.note_checkpoint(base_offset)
+        for log_, base_offset, truncations in active:
+            log_.retirement.note_checkpoint(base_offset if log_.truncations == truncations else 0)
         # The former checkpoint stays usable too, should this file be damaged: keep the WAL it needs.
         removable = self.wal.removable(self._previous_sequence)
         self._previous_sequence = sequence
         if removable:
             await self.disk.run(Lane.BACKGROUND, lambda: self._remove(removable))
             self.wal.forget(removable)
+        self._checkpoint_time = asyncio.get_running_loop().time()
         await self.sweep()
+
+    def checkpoint_age(self) -> float:
+        """Seconds since the last checkpoint of this process."""
+        return asyncio.get_running_loop().time() - self._checkpoint_time
 
     async def sweep(self) -> None:
         """Delete the files of segments that left their log long enough ago."""
         now = asyncio.get_running_loop().time()
         for log_ in self:
-            gone = log_.take_doomed(now)
+            gone = log_.retirement.take_due(now)
             if gone and not log_.deleted:
                 await self.disk.run(Lane.BACKGROUND, partial(delete_segments, gone))
 

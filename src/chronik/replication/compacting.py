@@ -1,0 +1,197 @@
+"""Decides when a partition's log is compacted, drives the compaction, and puts its result into the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from chronik.metadata.config_def import LONG_MAX
+from chronik.replication.partition import Partition
+from chronik.storage.cleanable import Policy, Position, cleanable, load_position, save_position
+from chronik.storage.compaction import Compaction, Group, Result, Task, last_of_producers
+from chronik.storage.disk import Lane
+from chronik.storage.log import PartitionLog
+from chronik.storage.retention import SegmentFacts, first_timestamp, survey
+from chronik.storage.store import LogKey, LogStore
+
+log = logging.getLogger(__name__)
+
+_WORK_SHARE: Final = 0.3
+"""Of the time, at most, so that the interpreter and the background lane belong to others for the rest."""
+_PAUSE_SECONDS_MAX: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    bytes_per_second: float = 32 * 1024 * 1024
+    map_bytes_max: int = 64 * 1024 * 1024
+    work_share: float = _WORK_SHARE
+    checkpoint_seconds: float = 60.0
+    """A checkpoint that compaction has to wait for is asked for no sooner after the last one."""
+
+
+class Compactor:
+    def __init__(self, store: LogStore, *, now_ms: Callable[[], int], pace: Callable[[], Pace]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._pace = pace
+        self._positions: dict[LogKey, Position] = {}
+
+    def keep_only(self, logs: Iterable[PartitionLog]) -> None:
+        """Forget the positions of logs that are gone."""
+        known = {_key(log_) for log_ in logs}
+        self._positions = {key: one for key, one in self._positions.items() if key in known}
+
+    async def compact(self, partition: Partition) -> None:
+        log_, config, now_ms = partition.log, partition.config, self._now_ms()
+        if log_.log_start_offset == log_.log_end_offset:
+            return
+        await log_.load()
+        await self._end_old_segment(log_, now_ms)
+        position = await self._position(log_)
+        facts = await log_.disk.run(Lane.BACKGROUND, lambda: survey(log_, now_ms))
+        policy = Policy(
+            min_dirty_ratio=config.min_cleanable_dirty_ratio,
+            min_lag_ms=config.min_compaction_lag_ms,
+            max_lag_ms=config.max_compaction_lag_ms,
+        )
+        since = await self._dirty_since(log_, facts, position, policy, now_ms)
+
+        def plan(settled_below: int) -> tuple[int, bool]:
+            return cleanable(
+                facts,
+                position,
+                policy,
+                limit_offset=partition.last_stable_offset,
+                settled_below=settled_below,
+                now_ms=now_ms,
+                dirty_since_ms=since,
+            )
+
+        count, is_due = plan(log_.retirement.settled_below)
+        if not is_due and plan(LONG_MAX)[1]:
+            await self._settle()
+            count, is_due = plan(log_.retirement.settled_below)
+        if is_due:
+            await self._compact(partition, facts[:count], position, now_ms)
+
+    async def _end_old_segment(self, log_: PartitionLog, now_ms: int) -> None:
+        """An idle log has an active segment as old as you like; only ended ones can be compacted."""
+        active = log_.segments[-1]
+        if active.created_ms < 0 and active.written_bytes:
+            found = await log_.disk.run(Lane.BACKGROUND, lambda: first_timestamp(log_, active))
+            if active.created_ms < 0:
+                active.created_ms = found if 0 <= found < now_ms else now_ms
+        if active is not log_.segments[-1] or not active.size_bytes or active.created_ms < 0:
+            return
+        if now_ms - active.created_ms >= log_.segment_age_max_ms(active):
+            log_.roll(log_.log_end_offset)
+
+    async def _position(self, log_: PartitionLog) -> Position:
+        key = _key(log_)
+        found = self._positions.get(key)
+        if found is None:
+            found = await log_.disk.run(Lane.BACKGROUND, lambda: load_position(log_.disk, log_.directory))
+            if found.first_dirty_offset > log_.log_end_offset:
+                found = Position()  # the log was cut since
+            self._positions[key] = found
+        return found
+
+    async def _dirty_since(
+        self,
+        log_: PartitionLog,
+        facts: list[SegmentFacts],
+        position: Position,
+        policy: Policy,
+        now_ms: int,
+    ) -> int:
+        dirty = {one.base_offset for one in facts[:-1] if one.next_offset > position.first_dirty_offset}
+        first = next((segment for segment in log_.segments if segment.base_offset in dirty), None)
+        if policy.max_lag_ms == LONG_MAX or first is None:
+            return now_ms
+        return await log_.disk.run(Lane.BACKGROUND, lambda: first_timestamp(log_, first))
+
+    async def _settle(self) -> None:
+        """Closed segments wait for two checkpoints, which an idle node would not write by itself."""
+        if self._store.checkpoint_age() >= self._pace().checkpoint_seconds:
+            await self._store.checkpoint()
+
+    async def _compact(
+        self, partition: Partition, facts: list[SegmentFacts], position: Position, now_ms: int
+    ) -> None:
+        log_, config = partition.log, partition.config
+        bases = {one.base_offset for one in facts}
+        segments = [segment for segment in log_.segments if segment.base_offset in bases]
+        if not segments:
+            return
+        end_offset = facts[-1].next_offset
+        task = Task(
+            log=log_,
+            segments=segments,
+            end_offset=end_offset,
+            first_dirty_offset=position.first_dirty_offset,
+            delete_retention_ms=config.delete_retention_ms,
+            now_ms=now_ms,
+            map_bytes_max=self._pace().map_bytes_max,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+        )
+        aborted = log_.producers.aborted_between(0, end_offset) if log_.producers is not None else []
+        compaction = Compaction(task, aborted, last_of_producers(log_.producers))
+        log_.retirement.is_compacting = True
+        try:
+            await self._drive(log_, compaction)
+        except BaseException:
+            log_.disk.submit(Lane.BACKGROUND, compaction.abandon, lambda _result, _error: None)
+            raise
+        finally:
+            log_.retirement.is_compacting = False
+        await self._note(log_, compaction.result)
+
+    async def _drive(self, log_: PartitionLog, compaction: Compaction) -> None:
+        await self._steps(log_, compaction.build_map())
+        groups: list[Group] = await log_.disk.run(Lane.BACKGROUND, compaction.groups)
+        for group in groups:
+            await self._steps(log_, compaction.clean(group.segments, is_last=group is groups[-1]))
+            changed, new = await log_.disk.run(Lane.BACKGROUND, partial(compaction.commit, group))
+            if changed:
+                log_.replace_segments(group.segments, new, group.end_offset)
+
+    async def _steps(self, log_: PartitionLog, work: Iterator[int]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            started = loop.time()
+            size = await log_.disk.run(Lane.BACKGROUND, lambda: next(work, None))
+            if size is None:
+                return
+            pace = self._pace()
+            resting = (loop.time() - started) * (1 / pace.work_share - 1)
+            await asyncio.sleep(max(size / pace.bytes_per_second, min(resting, _PAUSE_SECONDS_MAX)))
+
+    async def _note(self, log_: PartitionLog, result: Result) -> None:
+        if log_.producers is not None:
+            log_.producers.forget_aborted(result.settled_aborts)
+        position = Position(first_dirty_offset=result.first_dirty_offset, horizon_ms=result.horizon_ms)
+        self._positions[_key(log_)] = position
+
+        def save() -> None:
+            if not log_.deleted:
+                save_position(log_.disk, log_.directory, position)
+
+        await log_.disk.run(Lane.BACKGROUND, save)
+        log.info(
+            "%s: compacted up to offset %d, %d records removed, %d of %d bytes left",
+            log_.tp,
+            result.first_dirty_offset,
+            result.records_removed,
+            result.bytes_after,
+            result.bytes_before,
+        )
+
+
+def _key(log_: PartitionLog) -> LogKey:
+    return log_.topic_id_bytes, log_.tp.partition

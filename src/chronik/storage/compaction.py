@@ -1,0 +1,403 @@
+"""Log compaction: of each key, the last record; the log's offsets and order stay as they are.
+
+Two passes over closed segments that no checkpoint cuts and that every reader may see (below the last stable
+offset). The first notes the last offset of each key in the part that was not compacted before. The second
+writes every segment anew without the records that have a younger one, joins small neighbours, swaps the files
+(`swap.py`). Both are generators: each step is short, and the caller decides when the next one runs.
+
+What stays although its key has a younger record, or none at all:
+- a tombstone and the marker of a transaction without records, until the delete horizon that the first
+  compaction noted in their batch (KIP-534);
+- the marker of a transaction, while any batch of it is there: an aborted one's records go at once;
+- the last batch of each known producer, empty if need be, so that replicas keep its sequence;
+- the last batch that was looked at, empty if need be, so that replicas reach the same end offset;
+- records behind those that the key map had room for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple
+
+from chronik.model import RequestError, StorageError
+from chronik.records.batch import (
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
+from chronik.records.editing import (
+    RawRecord,
+    body_of,
+    delete_horizon_ms,
+    empty_batch,
+    keep_records,
+    keys_of,
+    raw_records,
+)
+from chronik.storage.keymap import KeyMap
+from chronik.storage.log import PartitionLog
+from chronik.storage.producer_state import AbortedTxn, ProducerStates
+from chronik.storage.segment import Segment
+from chronik.storage.swap import CleanedSegment
+
+_READ_BYTES: Final = 256 * 1024
+_STEP_RECORDS: Final = 300
+"""A step ends after about this many records: about a millisecond of work."""
+_BATCH_WEIGHT: Final = 4
+"""What a batch costs beside its records, counted in records."""
+_STEP_BYTES: Final = 64 * 1024
+
+Step = Generator[int, None, None]
+"""Yields the bytes read and written since the last yield."""
+
+
+class LastOfProducer(NamedTuple):
+    """Which batch carries what a partition must remember of a producer."""
+
+    producer_epoch: int
+    last_offset: int | None
+    """Of its last data; None if the last thing known is a marker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Everything a compaction works with, as of its beginning."""
+
+    log: PartitionLog
+    segments: Sequence[Segment]
+    """From the first one on; all closed, synced, below the last stable offset."""
+    end_offset: int
+    """The base offset of the segment behind them."""
+    first_dirty_offset: int
+    delete_retention_ms: int
+    now_ms: int
+    map_bytes_max: int
+    segment_bytes: int
+    segment_index_bytes: int
+
+
+class Group(NamedTuple):
+    """Neighbours that become one segment."""
+
+    segments: list[Segment]
+    end_offset: int
+
+
+@dataclass(slots=True)
+class Result:
+    first_dirty_offset: int
+    """Everything before is compacted."""
+    horizon_ms: int = -1
+    """When the last tombstone or marker that is waiting may go; -1 if none is waiting."""
+    records_removed: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    settled_aborts: set[int] = field(default_factory=set)
+    """Offsets of abort markers whose transactions have no records left."""
+
+
+class Transactions:
+    """What is known of the transactions in a log while its batches go by in order."""
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._aborted: dict[int, list[tuple[int, int]]] = {}
+        for txn in sorted(aborted, key=lambda txn: txn.first_offset):
+            self._aborted.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+        self._with_data: set[int] = set()
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """A data batch goes by: will nobody who reads committed records ever see it?"""
+        if not header.is_transactional:
+            return False
+        self._with_data.add(header.producer_id)
+        ranges = self._aborted.get(header.producer_id)
+        if ranges is None:
+            return False
+        place = bisect_right(ranges, header.base_offset, key=lambda one: one[0]) - 1
+        return place >= 0 and header.base_offset <= ranges[place][1]
+
+    def is_alone(self, header: BatchHeader) -> bool:
+        """A marker goes by: has no batch of its transaction gone by before it?"""
+        had_data = header.producer_id in self._with_data
+        self._with_data.discard(header.producer_id)
+        return not had_data
+
+
+def last_of_producers(producers: ProducerStates | None) -> dict[int, LastOfProducer]:
+    return {
+        entry.producer_id: LastOfProducer(
+            entry.producer_epoch, entry.batches[-1].last_offset if entry.batches else None
+        )
+        for entry in producers or ()
+    }
+
+
+class Compaction:
+    """One compaction of one log. Drive `build_map`, then for each of `groups` `clean` and `commit`."""
+
+    def __init__(
+        self, task: Task, aborted: Sequence[AbortedTxn], producers: Mapping[int, LastOfProducer]
+    ) -> None:
+        self._task = task
+        self._aborted = aborted
+        self._producers = producers
+        self._transactions = Transactions(aborted)
+        self._keys = KeyMap(task.map_bytes_max)
+        self._changed = False
+        self._out: CleanedSegment | None = None
+        self.result = Result(task.first_dirty_offset)
+
+    # --- first pass --------------------------------------------------------------------------------
+
+    def build_map(self) -> Step:
+        """The last offset of each key from the first dirty offset on, as far as there is room."""
+        task, keys = self._task, self._keys
+        meter = _Meter()
+        first = task.first_dirty_offset
+        keys.latest_offset = first - 1
+        ends = [segment.base_offset for segment in task.segments[1:]] + [task.end_offset]
+        dirty = [segment for segment, end in zip(task.segments, ends, strict=True) if end > first]
+        for header, batch in self._batches(dirty):
+            if header.last_offset < first or header.is_control or self._transactions.is_aborted(header):
+                continue
+            if keys.is_full:
+                break
+            records = keys_of(header, body_of(header, batch))
+            for _ in range(0, header.record_count, _STEP_RECORDS):
+                keys.put(header.base_offset, islice(records, _STEP_RECORDS))
+                yield from meter.count(min(header.record_count, _STEP_RECORDS), 0)
+            keys.latest_offset = header.last_offset
+            yield from meter.count(0, header.size_bytes)
+        else:
+            keys.latest_offset = task.end_offset - 1
+        self._transactions = Transactions(self._aborted)
+        self.result.first_dirty_offset = keys.latest_offset + 1
+
+    # --- second pass -------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """Neighbours that together are no larger than one segment may be."""
+        task = self._task
+        groups: list[Group] = []
+        size = index_size = 0
+        ends = [segment.base_offset for segment in task.segments[1:]] + [task.end_offset]
+        for segment, end in zip(task.segments, ends, strict=True):
+            if segment.base_offset > self._keys.latest_offset:
+                break
+            index_bytes = _index_bytes(task.log, segment)
+            if (
+                groups
+                and size + segment.size_bytes <= task.segment_bytes
+                and index_size + index_bytes <= task.segment_index_bytes
+                and end - groups[-1].segments[0].base_offset <= 0x7FFFFFFF
+            ):
+                groups[-1] = Group([*groups[-1].segments, segment], end)
+                size, index_size = size + segment.size_bytes, index_size + index_bytes
+            else:
+                groups.append(Group([segment], end))
+                size, index_size = segment.size_bytes, index_bytes
+        return groups
+
+    def clean(self, group: Sequence[Segment], *, is_last: bool) -> Step:
+        """Write what stays of these segments into one new one, beside them."""
+        log = self._task.log
+        out = CleanedSegment(
+            log.disk,
+            log.directory,
+            group[0].base_offset,
+            index_interval_bytes=log.config.index_interval_bytes,
+        )
+        self._out, self._changed = out, len(group) > 1
+        meter = _Meter()
+        dropped: BatchHeader | None = None
+        for header, batch in self._batches(group):
+            kept = yield from self._clean_batch(header, batch)
+            dropped = header if kept is None else None
+            if kept is not None:
+                out.add(header if kept is batch else read_header(kept), kept)
+            size = header.size_bytes + (len(kept) if kept is not None else 0)
+            yield from meter.count(min(header.record_count, _STEP_RECORDS), size)
+        if is_last and dropped is not None:
+            empty = empty_batch(dropped)
+            out.add(read_header(empty), empty)
+        self.result.bytes_before += sum(segment.size_bytes for segment in group)
+        self.result.bytes_after += out.size_bytes
+        if self._changed:
+            out.finish()
+        yield meter.bytes
+
+    def commit(self, group: Group) -> tuple[bool, Segment | None]:
+        """Swap the files. Whether anything changed, and the new segment, None if nothing was left."""
+        out = self._out
+        assert out is not None
+        log = self._task.log
+        is_whole = all(one in log.segments or log.retirement.holds(one) for one in group.segments)
+        if log.deleted or not is_whole or log.log_end_offset < group.end_offset:
+            raise StorageError("the log was cut or deleted meanwhile")
+        self._out = None
+        if not self._changed:
+            out.discard()
+            return False, None
+        for segment in group.segments:
+            # Reads under way go on with the old files, which have no name any more.
+            _ = segment.file
+            _ = segment.offset_index, segment.time_index
+        return True, out.swap(group.end_offset)
+
+    def abandon(self) -> None:
+        if self._out is not None:
+            self._out.discard()
+            self._out = None
+
+    def _batches(self, segments: Sequence[Segment]) -> Iterator[tuple[BatchHeader, Buffer]]:
+        for segment in segments:
+            next_offset = segment.base_offset
+            for header, batch in _batches_of(self._task.log, segment):
+                # Offsets stand outside the CRC: damage there shows only in their order.
+                if not next_offset <= header.base_offset <= header.last_offset < self._task.end_offset:
+                    raise StorageError(
+                        f"{segment.path} is damaged: offset {header.base_offset} is out of order"
+                    )
+                next_offset = header.next_offset
+                yield header, batch
+
+    def _clean_batch(self, header: BatchHeader, batch: Buffer) -> Generator[int, None, Buffer | None]:
+        """What stays of a batch; None if nothing does."""
+        if header.is_control:
+            kept = self._clean_marker(header, batch)
+        elif self._transactions.is_aborted(header):
+            self.result.records_removed += header.record_count
+            kept = None
+        else:
+            kept = yield from self._clean_data(header, batch)
+        if kept is None and self._is_last_of_producer(header):
+            kept = empty_batch(header) if header.record_count else batch
+        if kept is not batch:
+            self._changed = True
+        return kept
+
+    def _clean_marker(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        if not self._transactions.is_alone(header):
+            return batch
+        self.result.settled_aborts.add(header.base_offset)
+        if header.record_count == 0:
+            return None
+        horizon = delete_horizon_ms(header)
+        if horizon is not None and horizon <= self._task.now_ms:
+            self.result.records_removed += header.record_count
+            return None
+        if horizon is not None:
+            self._wait_for(horizon)
+            return batch
+        body = body_of(header, batch)
+        return self._with_horizon(header, body, list(raw_records(header, body)))
+
+    def _clean_data(self, header: BatchHeader, batch: Buffer) -> Generator[int, None, Buffer | None]:
+        if header.base_offset > self._keys.latest_offset:
+            return batch  # the map had no room for it: it takes whole batches
+        body = body_of(header, batch)
+        horizon = delete_horizon_ms(header)
+        keeps_tombstones = horizon is None or self._task.now_ms < horizon
+        keys, base = self._keys, header.base_offset
+        kept: list[RawRecord] = []
+        has_tombstone = False
+        for place, record in enumerate(raw_records(header, body), 1):
+            if record.key is not None and base + record.offset_delta >= keys.last_offset(record.key):
+                if record.has_value:
+                    kept.append(record)
+                elif keeps_tombstones:
+                    kept.append(record)
+                    has_tombstone = True
+            if place % _STEP_RECORDS == 0:
+                yield 0
+        self.result.records_removed += header.record_count - len(kept)
+        if not kept:
+            return None
+        if has_tombstone and horizon is None:
+            return self._with_horizon(header, body, kept)
+        if has_tombstone and horizon is not None:
+            self._wait_for(horizon)
+        if len(kept) == header.record_count:
+            return batch
+        return keep_records(header, body, kept, None)
+
+    def _with_horizon(self, header: BatchHeader, body: bytes, kept: Sequence[RawRecord]) -> Buffer:
+        horizon = self._task.now_ms + self._task.delete_retention_ms
+        self._wait_for(horizon)
+        return keep_records(header, body, kept, horizon)
+
+    def _wait_for(self, horizon_ms: int) -> None:
+        self.result.horizon_ms = max(self.result.horizon_ms, horizon_ms)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.last_offset is not None:
+            return header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+class _Meter:
+    """Says when a step has done enough."""
+
+    __slots__ = ("_records", "bytes")
+
+    def __init__(self) -> None:
+        self._records = 0
+        self.bytes = 0
+
+    def count(self, records: int, size: int) -> Iterator[int]:
+        self._records += records + (_BATCH_WEIGHT if size else 0)
+        self.bytes += size
+        if self._records >= _STEP_RECORDS or self.bytes >= _STEP_BYTES:
+            done, self.bytes, self._records = self.bytes, 0, 0
+            yield done
+
+
+def _index_bytes(log: PartitionLog, segment: Segment) -> int:
+    sizes = (
+        log.disk.size(path) if log.disk.exists(path) else 0
+        for path in (segment.path.with_suffix(".index"), segment.path.with_suffix(".timeindex"))
+    )
+    return max(sizes)
+
+
+def _batches_of(log: PartitionLog, segment: Segment) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Every batch of a closed segment, checked, through a handle of its own."""
+    if log.deleted:
+        raise StorageError("the log was deleted meanwhile")
+    file = log.disk.open(segment.path)
+    try:
+        position, size = 0, segment.written_bytes
+        want = _READ_BYTES
+        while position < size:
+            chunk = memoryview(file.read_at(position, want))
+            used = 0
+            while len(chunk) - used >= HEADER_BYTES:
+                batch_bytes = read_header(chunk, used).batch_length + OVERHEAD_BYTES
+                if used + batch_bytes > len(chunk):
+                    break
+                batch = chunk[used : used + max(batch_bytes, HEADER_BYTES)]
+                try:
+                    header = check_batch(batch)
+                except RequestError as error:
+                    at = position + used
+                    raise StorageError(f"{segment.path} is damaged at byte {at}: {error}") from error
+                yield header, batch
+                used += batch_bytes
+            if used == 0:
+                if len(chunk) < want:
+                    raise StorageError(f"{segment.path} ends inside a batch at byte {position}")
+                want = max(want, read_header(chunk).batch_length + OVERHEAD_BYTES)
+                continue
+            position += used
+            want = _READ_BYTES
+    finally:
+        file.close()
