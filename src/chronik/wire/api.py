@@ -207,7 +207,10 @@ def parse_request_header(buffer: bytes | memoryview, offset: int = 0) -> tuple[R
             raise PeerError("client id is not UTF-8") from None
         position = end
     if is_flexible(key, version):
-        position = skip_tags(buffer, position)
+        if position < len(buffer) and buffer[position] == 0:
+            position += 1  # no tags, as nearly always
+        else:
+            position = skip_tags(buffer, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 

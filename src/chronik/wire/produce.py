@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -20,6 +21,13 @@ FIRST_SUPPORTED: Final = 3
 _RESULT_V2: Final = struct.Struct(">ihqq")
 _RESULT_V5: Final = struct.Struct(">ihqqq")
 _LEADER_TAG: Final = struct.Struct(">ii")
+_SINGLE_HEAD: Final = struct.Struct(">BhiB")
+_SINGLE_PARTITION: Final = struct.Struct(">Bi")
+_NO_TAGS_LEFT: Final = b"\x00\x00\x00"
+"""The empty tagged sections of partition, topic and request that end a request."""
+_SINGLE_ANSWER: Final = struct.Struct(">iiBB")
+_SINGLE_TAIL: Final = b"\x01\x00\x00\x00" + b"\x00\x00\x00\x00" + b"\x00"
+"""No record errors, no message, no tags of partition and topic; no throttling; no tags of the response."""
 
 
 class ProducePartition(NamedTuple):
@@ -60,7 +68,52 @@ class NodeEndpoint:
     rack: str | None = None
 
 
+@lru_cache(maxsize=4096)
+def _uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+def _decode_single(data: memoryview, position: int, version: int) -> ProduceRequest | None:
+    """The shape nearly every request has: no transaction, one topic, one partition. None for any other."""
+    try:
+        no_transaction, acks, timeout_ms, topic_count = _SINGLE_HEAD.unpack_from(data, position)
+        if no_transaction or topic_count != 2:
+            return None
+        position += _SINGLE_HEAD.size
+        topic: str | None = None
+        topic_id: UUID | None = None
+        if version >= FIRST_WITH_TOPIC_ID:
+            topic_id = _uuid(bytes(data[position : position + 16]))
+            position += 16
+        else:
+            size = data[position]
+            if not 0 < size < 0x80:
+                return None
+            topic = str(data[position + 1 : position + size], "utf-8")
+            position += size
+        partition_count, partition = _SINGLE_PARTITION.unpack_from(data, position)
+        if partition_count != 2:
+            return None
+        position += _SINGLE_PARTITION.size
+        length = shift = 0
+        while (byte := data[position]) >= 0x80:
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            position += 1
+        position += 1
+        end = position + (length | byte << shift) - 1
+        if end < position or bytes(data[end : end + 4]) != _NO_TAGS_LEFT:
+            return None
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError):
+        return None  # the careful reader says what is wrong
+    return ProduceRequest(
+        None, acks, timeout_ms, [ProducePartition(topic, topic_id, partition, data[position:end])]
+    )
+
+
 def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
+    if version >= FIRST_FLEXIBLE and (single := _decode_single(buffer, position, version)) is not None:
+        return single
     reader = Reader(buffer, position)
     flexible = version >= FIRST_FLEXIBLE
     by_id = version >= FIRST_WITH_TOPIC_ID
@@ -90,6 +143,8 @@ def encode_produce_response(
     endpoints: list[NodeEndpoint] | None = None,
 ) -> bytearray:
     """A whole response frame. Results of one topic must stand together."""
+    if len(results) == 1 and version >= FIRST_FLEXIBLE and results[0].error_code == ErrorCode.none:
+        return _encode_single(version, correlation_id, results[0])
     flexible = version >= FIRST_FLEXIBLE
     out = bytearray(4)
     out += correlation_id.to_bytes(4, "big", signed=True)
@@ -113,6 +168,22 @@ def encode_produce_response(
     if flexible:
         _put_endpoints(out, endpoints if version >= 10 else None)
     out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    return out
+
+
+def _encode_single(version: int, correlation_id: int, result: ProduceResult) -> bytearray:
+    """One partition that went well: what nearly every answer says."""
+    out = bytearray(_SINGLE_ANSWER.size)
+    if version >= FIRST_WITH_TOPIC_ID:
+        out += (result.topic_id or UUID(int=0)).bytes
+    else:
+        put_string(out, result.topic or "", True)
+    out.append(2)
+    out += _RESULT_V5.pack(
+        result.partition, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
+    out += _SINGLE_TAIL
+    _SINGLE_ANSWER.pack_into(out, 0, len(out) - 4, correlation_id, 0, 2)
     return out
 
 
