@@ -165,6 +165,8 @@ class SimFile:
 class DiskView:
     """The `chronik.storage.disk.Disk` of one process."""
 
+    is_local = False  # every write takes virtual time, so that faults can come between
+
     def __init__(
         self, disk: SimDisk, process: Process, loop: SimLoop, on_crash: Callable[[str], None]
     ) -> None:

@@ -64,6 +64,11 @@ class Disk(Protocol):
         """Bytes of the directory's file system: all, and still usable."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether a small write may be done in the caller's turn instead of in a lane."""
+        ...
+
     def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None: ...
     async def run(self, lane: Lane, work: Callable[[], T]) -> T: ...
     def close(self) -> None: ...
@@ -171,6 +176,8 @@ class _LaneThread(threading.Thread):
 
 class RealDisk:
     """Files of the operating system, one thread per lane. Belongs to one event loop."""
+
+    is_local = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

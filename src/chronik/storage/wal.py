@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 
 ROUND_BYTES_MAX: Final = 16 * 1024 * 1024
 QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+INLINE_BYTES_MAX: Final = 24 * 1024
+INLINE_SECONDS_MAX: Final = 0.0005
+"""Average time above which a disk is too slow to be waited for on the loop."""
+INLINE_PAUSE_SECONDS: Final = 1.0
 
 
 class WalSink(Protocol):
@@ -133,6 +137,8 @@ class Wal:
         self._room_waiters: list[Callable[[], None]] = []
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._closed = False
+        self._inline_seconds = 0.0
+        self._inline_from = 0.0
         self.stats = WalStats()
 
     # --- appending ---------------------------------------------------------------------------------
@@ -225,7 +231,29 @@ class Wal:
         def work() -> tuple[File, int]:
             return self._write(file, buffers, first_sequence)
 
-        self._disk.submit(Lane.WAL, work, self._round_done)
+        if size <= INLINE_BYTES_MAX and self._disk.is_local and self._round_started >= self._inline_from:
+            self._run_inline(work)
+        else:
+            self._disk.submit(Lane.WAL, work, self._round_done)
+
+    def _run_inline(self, work: Callable[[], tuple[File, int]]) -> None:
+        """A small round on a quick disk: handing it to a thread and back would take longer than to do it.
+
+        A disk that turns out slow gets its rounds in the lane again, for a while.
+        """
+        result: tuple[File, int] | None = None
+        failure: BaseException | None = None
+        started = clock()
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+        taken = clock() - started
+        self._inline_seconds += (taken - self._inline_seconds) / 8
+        if self._inline_seconds > INLINE_SECONDS_MAX:
+            self._inline_seconds = 0.0
+            self._inline_from = self._loop.time() + INLINE_PAUSE_SECONDS
+        self._round_done(result, failure)
 
     def _take_round(self) -> tuple[list[_Pending], int]:
         if self._pending_bytes <= ROUND_BYTES_MAX:
