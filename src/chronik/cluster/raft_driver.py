@@ -272,6 +272,8 @@ class RaftDriver:
             )
             self._core = None
             self._spawn(self._reload())
+            if self._listener is not None:
+                self._listener.on_lost(str(error))
             return
         core.persisted(number)
         self._schedule_pump()

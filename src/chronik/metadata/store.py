@@ -40,6 +40,9 @@ class MetadataListener(Protocol):
 
     def on_snapshot(self, data: bytes | memoryview) -> None: ...
 
+    def on_lost(self, why: str) -> None:
+        """Entries that were on their way may never be committed: nobody should wait for them."""
+
 
 class MetadataLog(Protocol):
     """An agreed sequence of entries: the WAL of a single node, or Raft over several."""
@@ -135,6 +138,11 @@ class MetadataStore:
                     waiter.set_result(outcome)
             self.applied_index = committed.index
         self._wake_reached()
+
+    def on_lost(self, why: str) -> None:
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(Unavailable(why))
 
     def on_snapshot(self, data: bytes | memoryview) -> None:
         self.state = decode_snapshot(data)
