@@ -15,3 +15,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--crash-rounds", type=int, default=5, help="rounds of kill -9 under load in the crash tests"
     )
+    parser.addoption(
+        "--cluster-rounds", type=int, default=3, help="rounds of kill -9 under load in the cluster tests"
+    )
+    parser.addoption(
+        "--cluster-long", action="store_true", help="the cluster tests in full length (make cluster-long)"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from chronik.client import Admin, ClientOptions
 from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
-from chronik.local.probe import ask_http, ask_metadata
+from chronik.local.probe import NodeView, ask_http, ask_metadata, look
 from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
 from chronik.testing.nodes import ClusterFailed, Nodes
 from chronik.testing.replicas import ReplicaReader, ReplicaView, compare
@@ -83,24 +83,37 @@ class Cluster(Nodes):
         if isinstance(created, RequestError):
             raise ClusterFailed(f"topic {name!r} could not be created: {created}")
         for node_id in self._answering():
-            self.wait_for(partial(self._is_led, name, node_id), f"{name} is led, as node {node_id} sees it")
+            self.wait_for(partial(self.is_led, name, node_id), f"{name} is led, as node {node_id} sees it")
 
     def leader_of(self, topic: str, partition: int = 0, *, timeout_s: float = 30) -> NodeId:
         """The leader, waited for if there is none at the moment."""
         return int(
             self.wait_for(
-                lambda: self._partition(topic, partition).leader_id + 1,
+                lambda: self.partition_of(topic, partition).leader_id + 1,
                 f"{topic}-{partition} has a leader",
                 timeout_s,
             )
             - 1
         )
 
+    def view(self, node_id: NodeId) -> NodeView:
+        """The cluster as this node sees it."""
+        (found,) = self.run(look([self.layout.node(node_id).peer]))
+        return found
+
+    def brokers_seen(self, node_id: NodeId) -> tuple[NodeId, ...]:
+        """The nodes that this node names to clients."""
+        return self.view(node_id).brokers
+
+    def topic_names(self, node_id: NodeId) -> set[str]:
+        """Every topic this node knows, internal ones too."""
+        return {topic.name for topic in self._metadata(None, node_id).topics}
+
     def isr_of(self, topic: str, partition: int = 0) -> tuple[NodeId, ...]:
-        return tuple(self._partition(topic, partition).isr_nodes)
+        return tuple(self.partition_of(topic, partition).isr_nodes)
 
     def replicas_of(self, topic: str, partition: int = 0) -> tuple[NodeId, ...]:
-        return tuple(self._partition(topic, partition).replica_nodes)
+        return tuple(self.partition_of(topic, partition).replica_nodes)
 
     def controller(self, *, timeout_s: float = 30) -> NodeId:
         """The node that leads the metadata log, as a majority of those that run sees it."""
@@ -164,7 +177,7 @@ class Cluster(Nodes):
         except ChronikError:
             return NO_LEADER
 
-    def _partition(self, topic: str, partition: int, node_id: NodeId | None = None) -> Any:
+    def partition_of(self, topic: str, partition: int, node_id: NodeId | None = None) -> Any:
         """A partition as a node sees it; by default as the one with the newest epoch does."""
         asked = self._answering() if node_id is None else (node_id,)
         found = []
@@ -176,6 +189,7 @@ class Cluster(Nodes):
             raise LookupError(f"no node knows {topic}-{partition}")
         return max(found, key=lambda one: one.leader_epoch)
 
-    def _is_led(self, topic: str, node_id: NodeId) -> bool:
+    def is_led(self, topic: str, node_id: NodeId) -> bool:
+        """Whether this node knows the topic and a leader of each of its partitions."""
         (info,) = self._metadata([topic], node_id).topics
         return bool(info.partitions) and all(one.leader_id >= 0 for one in info.partitions)

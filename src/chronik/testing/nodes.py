@@ -8,11 +8,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from chronik.config_file import Address, Peer
 from chronik.local import ClusterLayout, LocalNode, NodeProcess, wait_ready
@@ -24,6 +24,8 @@ from chronik.testing.ports import free_ports
 
 READY_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.02
+
+T = TypeVar("T")
 
 
 class ClusterFailed(AssertionError):
@@ -43,6 +45,7 @@ class Nodes:
         *,
         folder: Path | None = None,
         can_partition: bool = True,
+        first_id: NodeId = 1,
         env: Mapping[str, str] | None = None,
         **settings: object,
     ) -> None:
@@ -55,7 +58,9 @@ class Nodes:
         self._processes: dict[NodeId, NodeProcess] = {}
         self._paused: set[NodeId] = set()
         empty = ClusterLayout.new(self.folder, nodes, FirstPorts(), **settings)
-        self.layout = replace(empty, peers=tuple(self._new_peer(peer.id) for peer in empty.peers))
+        self.layout = replace(
+            empty, peers=tuple(self._new_peer(first_id + peer.id - 1) for peer in empty.peers)
+        )
         self.layout.write()
         for peer in self.layout.peers:
             self._take(peer)
@@ -158,6 +163,11 @@ class Nodes:
         self._processes[node_id].signal(signal.SIGCONT)
         self._paused.discard(node_id)
 
+    def disguised(self, node_id: NodeId, config: Path, folder: Path) -> NodeProcess:
+        """A process with the id and the ports of a node, but a configuration and a folder of its own."""
+        node = replace(self._processes[node_id].node, config=config, folder=folder)
+        return NodeProcess(node, env=self._env)
+
     def partition(self, ones: Iterable[NodeId], others: Iterable[NodeId], *, one_way: bool = False) -> None:
         """Let nothing pass between two sets of nodes; clients still reach all of them."""
         network = self._network
@@ -209,6 +219,14 @@ class Nodes:
             if time.monotonic() > deadline:
                 raise ClusterFailed(f"not within {timeout_s:g} s: {what} ({last!r})\n{self.log_tails(10)}")
             time.sleep(POLL_SECONDS)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the cluster's own loop, for tests that have none."""
+        return self._background.run(work)
+
+    def log(self, node_id: NodeId) -> str:
+        """All that a node has said."""
+        return self._processes[node_id].node.log_file.read_text(errors="replace")
 
     def log_tails(self, lines: int = 10) -> str:
         return "\n".join(

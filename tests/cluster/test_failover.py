@@ -1,0 +1,133 @@
+"""Nodes die, freeze and lose sight of each other under load: nothing acknowledged is ever lost."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chronik.model import NodeId
+from chronik.testing import Cluster
+from tests.cluster.load import Load
+
+PARTITIONS = 3
+RESUME_S = 1.5
+"""Writes go on within this time after a leader's death."""
+BUSY_FACTOR = 3
+"""How much longer that may take in a single round of a test on a busy machine."""
+
+
+def victims(cluster: Cluster, topic: str, role: str) -> list[NodeId]:
+    leader, controller = cluster.leader_of(topic), cluster.controller()
+    if role == "leader":
+        return [leader]
+    if role == "controller":
+        return [controller]
+    follower = next(n for n in cluster.nodes if n not in (leader, controller))
+    return [follower] if role == "follower" else [leader, follower]
+
+
+def prepare(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+
+
+@pytest.mark.timeout(7200)
+def test_kill_9_loses_nothing(cluster: Cluster, topic: str, rounds: int) -> None:
+    prepare(cluster, topic)
+    roles = ("leader", "follower", "controller", "two of three")
+    pauses: list[float] = []
+    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+        load.wait_acked(20)
+        for number in range(max(rounds, len(roles))):
+            role = roles[number % len(roles)]
+            killed = victims(cluster, topic, role)
+            led = [p for p in range(PARTITIONS) if cluster.leader_of(topic, p) in killed]
+            moment = time.monotonic()
+            cluster.kill(*killed)
+            if len(killed) == 1:
+                load.wait_acked(10)
+                pauses += [load.pause_after(moment, partition) for partition in led]
+            cluster.start(*killed)
+            load.wait_acked(10)
+            in_sync = lambda: all(len(cluster.isr_of(topic, p)) == 3 for p in range(PARTITIONS))  # noqa: E731
+            cluster.wait_for(in_sync, "all replicas are in sync again")
+    assert not load.failures
+    load.check()
+    cluster.assert_replicas_agree(topic)
+    pauses.sort()
+    print(f"{load.acked} acknowledged; pauses {[round(pause, 2) for pause in pauses]}")
+    assert pauses[len(pauses) // 2] < RESUME_S
+    assert pauses[-1] < RESUME_S * BUSY_FACTOR
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "controller"])
+@pytest.mark.timeout(300)
+def test_a_frozen_node_is_replaced_and_fenced_when_it_wakes(
+    cluster: Cluster, topic: str, role: str, is_long: bool
+) -> None:
+    prepare(cluster, topic)
+    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+        load.wait_acked(20)
+        (frozen,) = victims(cluster, topic, role)
+        led = [p for p in range(PARTITIONS) if cluster.leader_of(topic, p) == frozen]
+        epochs = {p: cluster.partition_of(topic, p).leader_epoch for p in led}
+        began = time.monotonic()
+        cluster.pause(frozen)
+        try:
+            for partition in led:
+                cluster.wait_for(
+                    lambda partition=partition: cluster.leader_of(topic, partition) != frozen, "a new leader"
+                )
+            load.wait_acked(20)
+            cluster.wait_for(
+                lambda: all(frozen not in cluster.isr_of(topic, p) for p in range(PARTITIONS)),
+                "it left the ISR",
+            )
+            while is_long and time.monotonic() - began < 30:
+                load.wait_acked(20)
+        finally:
+            cluster.resume(frozen)
+        load.wait_acked(20)
+        cluster.wait_for(
+            lambda: all(frozen in cluster.isr_of(topic, p) for p in range(PARTITIONS)), "it is in sync again"
+        )
+        for partition, epoch in epochs.items():
+            assert cluster.partition_of(topic, partition).leader_epoch > epoch
+    assert not load.failures
+    load.check()
+    cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_cut_off_from_the_others_acknowledges_nothing(cluster: Cluster, topic: str) -> None:
+    """S22: it must not serve as leader beside the one that the majority elected."""
+    prepare(cluster, topic)
+    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+        load.wait_acked(20)
+        old = cluster.leader_of(topic)
+        cluster.isolate(old)
+        cluster.wait_for(lambda: cluster.leader_of(topic) != old, "the majority has elected another leader")
+        load.wait_acked(20)
+        cluster.heal()
+        load.wait_acked(20)
+        cluster.wait_for(lambda: old in cluster.isr_of(topic), "the old leader follows")
+    assert not load.failures
+    load.check()
+    cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(120)
+def test_a_controller_that_hears_nobody_is_replaced(cluster: Cluster, topic: str) -> None:
+    prepare(cluster, topic)
+    old = cluster.controller()
+    others = [node_id for node_id in cluster.nodes if node_id != old]
+    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+        load.wait_acked(20)
+        cluster.partition(others, [old], one_way=True)
+        cluster.wait_for(lambda: cluster.controller() != old, "another controller")
+        cluster.heal()
+        load.wait_acked(20)
+    assert not load.failures
+    load.check()
+    cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "all in sync")
+    cluster.assert_replicas_agree(topic)

@@ -1,0 +1,162 @@
+"""Producing to three nodes: latencies, acks of every kind, what happens when replicas are missing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from chronik.testing import Cluster
+from tests.cluster import clients
+
+BUSY_FACTOR = 3
+"""Latencies are the benchmark's business; a test only finds what is far off, on a busy machine too."""
+
+
+def test_one_message_to_all_replicas_takes_milliseconds(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic, replication_factor=3)
+    producer = clients.producer(cluster.bootstrap)
+    seconds = [clients.send(producer, topic, b"one") for _ in range(200)]
+    print(f"p50 {clients.median(seconds) * 1000:.1f} ms, worst {max(seconds) * 1000:.1f} ms")
+    assert clients.median(seconds) < 0.010 * BUSY_FACTOR
+    assert max(seconds) < 2
+    ends = cluster.end_offsets(topic)
+    assert ends == dict.fromkeys(cluster.nodes, 200), "S15: end offsets are equal right after acks=all"
+    cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(3600)
+def test_5000_with_acks_1_are_all_consumed(cluster: Cluster, topic: str, is_long: bool) -> None:
+    """S24: the watermark must move on this path too, and not stop (T01)."""
+    for number in range(100 if is_long else 3):
+        name = f"{topic}-{number}"
+        cluster.create_topic(name, partitions=3, replication_factor=3)
+        producer = clients.producer(cluster.bootstrap, acks=1)
+        for index in range(5000):
+            producer.produce(name, b"record %d" % index, partition=index % 3)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        assert clients.count_records(cluster.bootstrap, name, 5000) == 5000
+        cluster.assert_replicas_agree(name)
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_the_watermark_follows_whatever_acks_asks(cluster: Cluster, topic: str, acks: object) -> None:
+    cluster.create_topic(topic, replication_factor=3)
+    producer = clients.producer(cluster.bootstrap, acks=acks)
+    for index in range(100):
+        producer.produce(topic, b"record %d" % index, partition=0)
+        producer.flush(10)
+    cluster.wait_for(
+        lambda: set(cluster.high_watermarks(topic).values()) == {100}, "100 records below every watermark", 10
+    )
+    cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(300)
+def test_128_threads_one_message_at_a_time(cluster: Cluster, topic: str, is_long: bool) -> None:
+    """S03: not one request fails. Threads share 8 producers of kafka-python."""
+    cluster.create_topic(topic, partitions=6, replication_factor=3)
+    producers = [clients.kafka_python_producer(cluster.bootstrap) for _ in range(8)]
+    until = time.monotonic() + (60 if is_long else 5)
+    seconds: list[float] = []
+    failures: list[Exception] = []
+
+    def work(number: int) -> None:
+        producer = producers[number % len(producers)]
+        while time.monotonic() < until:
+            began = time.monotonic()
+            try:
+                producer.send(topic, b"x" * 100).get(30)
+            except Exception as error:
+                failures.append(error)
+            seconds.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(128)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for producer in producers:
+        producer.close()
+    print(f"{len(seconds)} sent, p50 {clients.median(seconds) * 1000:.0f} ms")
+    assert not failures
+    assert len(seconds) > 128
+    cluster.assert_replicas_agree(topic)
+
+
+def test_a_dead_follower_does_not_stall_acks_all(cluster: Cluster, topic: str) -> None:
+    """T08: acks=all waits for the ISR, which shrinks, not for every assigned replica."""
+    cluster.create_topic(topic, replication_factor=3)
+    producer = clients.producer(cluster.bootstrap)
+    clients.send(producer, topic, b"before")
+    leader = cluster.leader_of(topic)
+    follower = next(n for n in cluster.nodes if n not in (leader, cluster.controller()))
+    cluster.kill(follower)
+    assert clients.send(producer, topic, b"after") < 5
+    assert clients.send(producer, topic, b"later") < 1
+    cluster.start(follower)
+    cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
+    cluster.assert_replicas_agree(topic)
+
+
+def test_a_frozen_follower_leaves_the_isr_in_time(cluster: Cluster, topic: str) -> None:
+    """T08, the harder half: the follower's connection stays open, it only says nothing any more."""
+    cluster.create_topic(topic, replication_factor=3)
+    producer = clients.producer(cluster.bootstrap)
+    clients.send(producer, topic, b"before")
+    leader = cluster.leader_of(topic)
+    follower = next(n for n in cluster.nodes if n not in (leader, cluster.controller()))
+    cluster.pause(follower)
+    try:
+        assert clients.send(producer, topic, b"after") < 8
+        assert clients.send(producer, topic, b"later") < 1
+    finally:
+        cluster.resume(follower)
+    cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
+    cluster.assert_replicas_agree(topic)
+
+
+def test_min_insync_replicas_is_enforced_at_once(cluster: Cluster, topic: str) -> None:
+    """T09: refused with the right error, at once; acks=1 works; accepted again when replicas are back."""
+    cluster.create_topic(topic, replication_factor=3, configs={"min.insync.replicas": "3"})
+    patient = clients.producer(cluster.bootstrap)
+    clients.send(patient, topic, b"before")
+    leader = cluster.leader_of(topic)
+    follower = next(n for n in cluster.nodes if n not in (leader, cluster.controller()))
+    cluster.kill(follower)
+    cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 2, "the ISR has shrunk")
+    strict = clients.producer(cluster.bootstrap, retries=0)
+    began = time.monotonic()
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        clients.send(strict, topic, b"refused")
+    assert refused.value.args[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS
+    assert time.monotonic() - began < 2
+    clients.send(clients.producer(cluster.bootstrap, acks=1), topic, b"acks=1")
+    cluster.start(follower)
+    cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
+    clients.send(patient, topic, b"after")
+    assert clients.count_records(cluster.bootstrap, topic, 3) == 3
+    cluster.assert_replicas_agree(topic)
+
+
+def test_min_insync_replicas_can_be_changed_live(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic, replication_factor=2)
+    strict = clients.producer(cluster.bootstrap, retries=0)
+    clients.send(strict, topic, b"two of two")
+    resource = ConfigResource(ResourceType.TOPIC, topic, {"min.insync.replicas": "3"})
+    admin = clients.admin(cluster.bootstrap)
+    for future in admin.alter_configs([resource]).values():
+        future.result(10)
+
+    def is_refused() -> bool:
+        try:
+            clients.send(strict, topic, b"three of two")
+        except confluent_kafka.KafkaException as error:
+            return bool(error.args[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS)
+        return False
+
+    clients.until(is_refused, 5)
