@@ -99,6 +99,16 @@ def test_a_node_without_the_secret_is_refused(cluster: Cluster) -> None:
         stranger.kill()
 
 
+def test_a_node_that_waits_for_the_others_can_be_stopped() -> None:
+    cluster = Cluster(nodes=3, can_partition=False)
+    try:
+        cluster.start(1, wait=False)
+        cluster.wait_for(lambda: "Auto-discovered 2 followers" in cluster.log(1), "it looks for the others")
+        assert cluster.stop(1, timeout_s=10) < 10
+    finally:
+        cluster.close()
+
+
 def test_a_config_for_other_ids_than_one_to_three(tmp_path: object) -> None:
     """T06: nothing may depend on the ids that examples use."""
     cluster = Cluster(nodes=3, first_id=7)

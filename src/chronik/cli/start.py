@@ -7,18 +7,22 @@ import contextlib
 import errno
 import fcntl
 import logging
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from chronik import __version__
 from chronik.cli.settings import CONFIG_OPTION, load, with_settings
 from chronik.config import BOOTSTRAP_DEFAULT, Resolved, Settings
-from chronik.model import ChronikError
+from chronik.model import ChronikError, InvariantViolated
+
+EXIT_BROKEN: Final = 70
+"""Exit code of a node that found itself in a state that must not be."""
 
 
 class StartFailed(ChronikError):
@@ -68,9 +72,11 @@ async def serve(resolved: Resolved) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.set_exception_handler(on_exception)
     node = Node(resolved.settings)
     try:
-        await node.start()
+        if not await started(node.start(), stop):
+            return
     except OSError as error:
         raise StartFailed(why(error)) from None
     print(greeting(resolved.settings, node.kafka_port, node.http_port), flush=True)
@@ -78,6 +84,28 @@ async def serve(resolved: Resolved) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
     await node.stop()
+
+
+async def started(start: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
+    """Wait for the start, which may wait for other nodes for ever; False if it was told to stop first."""
+    starting, stopping = asyncio.ensure_future(start), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    return True
+
+
+def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What no callback handled. A broken invariant ends the process at once: the next start recovers."""
+    loop.default_exception_handler(context)
+    if isinstance(context.get("exception"), InvariantViolated):
+        logging.getLogger("chronik").critical("the node ends: %s", context["exception"])
+        os._exit(EXIT_BROKEN)
 
 
 @contextlib.contextmanager

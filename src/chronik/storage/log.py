@@ -356,8 +356,8 @@ class PartitionLog:
             invariant(gone.written_bytes == 0, f"{self.tp}: a segment behind the durable end was written")
         self.log_end_offset = offset
         self.epochs.truncate_end(offset)
-        if self.producers is not None:
-            self.producers.truncate_to(offset)
+        if self.producers is not None and not self.producers.truncate_to(offset):
+            self.producers.forget_from(offset)
 
     # --- what the flusher asks -----------------------------------------------------------------------
 
@@ -520,8 +520,8 @@ class PartitionLog:
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
         self.epochs.truncate_end(offset)
-        if self.producers is not None:
-            self.producers.truncate_to(offset)
+        if self.producers is not None and not self.producers.truncate_to(offset):
+            self.producers.forget_from(offset)
 
         def work() -> None:
             delete_segments(gone)

@@ -91,6 +91,9 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     entries: list[ProducerEntry]
     ended: list[_Ended]
     aborted: list[AbortedTxn]
+    undo: list[_Undo] = []
+    """Without it a restarted replica could not cut off what the new leader does not have."""
+    undo_start: int = -1
 
 
 _SNAPSHOT_VERSION: Final = 1
@@ -314,8 +317,7 @@ class ProducerStates:
     def truncate_to(self, offset: int) -> bool:
         """Undo every append at or above `offset`.
 
-        False: history does not reach back so far and nothing was done; the caller restores an older
-        snapshot (or starts anew) and replays the log.
+        False: history does not reach back so far and nothing was done.
         """
         if offset < self._undo_start:
             return False
@@ -339,6 +341,33 @@ class ProducerStates:
         self.next_offset = offset
         self._find_first_unstable()
         return True
+
+    def forget_from(self, offset: int) -> None:
+        """Cut below the watermark, as an unclean election makes replicas do: keep what is known to be left.
+
+        What a producer's entry was before batches that are gone is not known any more: it keeps those of
+        its batches that are left, and is forgotten when none is.
+        """
+        for entry in list(self._entries.values()):
+            kept = tuple(span for span in entry.batches if span.last_offset < offset)
+            if kept == entry.batches and entry.txn_first_offset < offset:
+                continue
+            if not kept:
+                del self._entries[entry.producer_id]
+                self._open.pop(entry.producer_id, None)
+                continue
+            first = entry.txn_first_offset if entry.txn_first_offset < offset else NO_OFFSET
+            if first == NO_OFFSET:
+                self._open.pop(entry.producer_id, None)
+            self._entries[entry.producer_id] = msgspec.structs.replace(
+                entry, batches=kept, txn_first_offset=first
+            )
+        self._undo.clear()
+        self._undo_start = offset
+        self._ended = [txn for txn in self._ended if txn.marker_offset < offset]
+        self._aborted = [txn for txn in self._aborted if txn.last_offset < offset]
+        self.next_offset = min(self.next_offset, offset)
+        self._find_first_unstable()
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """The log's head was deleted: aborted ranges below it can no longer be read.
@@ -385,7 +414,13 @@ class ProducerStates:
         """Everything below `next_offset`, for a file beside the log."""
         return msgspec.msgpack.encode(
             _Snapshot(
-                _SNAPSHOT_VERSION, self.next_offset, list(self._entries.values()), self._ended, self._aborted
+                _SNAPSHOT_VERSION,
+                self.next_offset,
+                list(self._entries.values()),
+                self._ended,
+                self._aborted,
+                list(self._undo),
+                self._undo_start,
             )
         )
 
@@ -396,7 +431,9 @@ class ProducerStates:
         if snapshot.version != _SNAPSHOT_VERSION:
             raise ValueError(f"producer snapshot version {snapshot.version} is not known")
         states = cls()
-        states.next_offset = states._undo_start = snapshot.next_offset
+        states.next_offset = snapshot.next_offset
+        states._undo_start = snapshot.undo_start if snapshot.undo_start >= 0 else snapshot.next_offset
+        states._undo = deque(snapshot.undo)
         states._entries = {entry.producer_id: entry for entry in snapshot.entries}
         states._open = {
             entry.producer_id: entry.txn_first_offset

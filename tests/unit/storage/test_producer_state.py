@@ -193,6 +193,36 @@ def test_truncation_below_the_watermark_asks_for_a_rebuild() -> None:
     assert states.next_offset == 1
 
 
+def test_a_replica_that_restarted_can_still_be_cut_above_the_watermark() -> None:
+    states = ProducerStates()
+    put(states, 0)
+    put(states, 1)
+    states.advance_high_watermark(1)
+    states = ProducerStates.restore(states.snapshot())
+    assert states.truncate_to(1)
+    assert put(states, 1) is None, "the sequence that was cut off is awaited again"
+
+
+def test_an_unclean_cut_keeps_what_is_known_to_be_left() -> None:
+    states = ProducerStates()
+    put(states, 0, producer_id=1, transactional=True)
+    end(states, commit=False, producer_id=1)
+    put(states, 0, producer_id=2)
+    put(states, 1, producer_id=2)
+    put(states, 0, producer_id=3, transactional=True)
+    states.advance_high_watermark(states.next_offset)
+    assert not states.truncate_to(3)
+    states.forget_from(3)
+    assert states.next_offset == 3
+    assert sorted(entry.producer_id for entry in states) == [1, 2]
+    assert states.first_unstable_offset is None
+    assert [txn.producer_id for txn in states.aborted_between(0, 3)] == [1]
+    assert put(states, 1, producer_id=2) is None
+    states.forget_from(1)
+    assert states.aborted_between(0, 3) == []
+    assert [entry.producer_id for entry in states] == [1]
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xc1garbage", ProducerStates().snapshot()[:-1]])
 def test_a_broken_snapshot_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - any of several decoders says what is wrong
@@ -319,9 +349,7 @@ class AgainstRescan(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A snapshot is taken where nothing can be undone any more; here: with the watermark at the end."""
-        self.high_watermark = self.end_offset
-        self.states.advance_high_watermark(self.high_watermark)
+        """A snapshot is taken anywhere: what lies above the watermark may be cut off after the restart."""
         self.states = ProducerStates.restore(self.states.snapshot())
 
     @invariant()
