@@ -13,9 +13,10 @@ from typing import Final
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
 from chronik.metadata.commands import Batch, ChangePartition, FenceBroker
+from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
-from chronik.model import ChronikError, NodeId
-from chronik.raft import ChangeKind, ConfigChange
+from chronik.model import ChronikError, NodeId, RequestError, Unavailable
+from chronik.raft import ChangeKind, ConfigChange, Membership
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,24 @@ GONE_SECONDS_MAX: Final = 0.4
 LEASE_SECONDS: Final = 1.5
 """A node that has not heard of the controller for this long stops leading, sooner than it is fenced."""
 BALANCE_SECONDS: Final = 5.0
+
+
+def quorum_changes(state: ClusterState, membership: Membership) -> list[ConfigChange]:
+    """What the quorum's membership lacks to be that of the cluster; pure."""
+    removals = [
+        ConfigChange(ChangeKind.REMOVE, node)
+        for node in membership.members
+        if node in state.removed and membership.voters != (node,)
+    ]
+    additions = [
+        ConfigChange(
+            ChangeKind.PROMOTE if broker.broker_id in membership.learners else ChangeKind.ADD_LEARNER,
+            broker.broker_id,
+        )
+        for broker in state.live_brokers()
+        if broker.broker_id not in membership.voters and not broker.draining
+    ]
+    return removals + additions
 
 
 class Controller:
@@ -82,7 +101,7 @@ class Controller:
         if commands:
             self._stable_since = self._loop.time()
             await self._metadata.submit(Batch(commands=tuple(commands)), timeout_s=5.0)
-        self._welcome()
+        self._align_quorum()
         if self._loop.time() - self._stable_since > BALANCE_SECONDS:
             self._stable_since = self._loop.time()
             await self.balance()
@@ -99,17 +118,19 @@ class Controller:
         since = self._gone_since.setdefault(broker_id, now)
         return now - since < GONE_SECONDS_MAX
 
-    def _welcome(self) -> None:
-        """Registered nodes that are no members of the quorum yet: first they learn, then they vote."""
+    def _align_quorum(self) -> None:
+        """One step at a time: who was removed goes, who registered first learns, then votes."""
         status = self._driver.status()
-        if status.is_config_pending:
+        if status.is_config_pending or status.transferee is not None:
             return
-        for broker in self._metadata.state.brokers.values():
-            member = broker.broker_id
-            if broker.fenced or member in status.membership.voters:
+        for change in quorum_changes(self._metadata.state, status.membership):
+            try:
+                self._driver.propose_config(change)
+            except (Unavailable, RequestError) as error:
+                # It lags, or is not even there: others need not wait for it.
+                log.debug("node %d: %s is not possible yet: %s", change.node_id, change.kind.value, error)
                 continue
-            kind = ChangeKind.PROMOTE if member in status.membership.learners else ChangeKind.ADD_LEARNER
-            self._driver.propose_config(ConfigChange(kind, member))
+            log.info("node %d: %s", change.node_id, change.kind.value.replace("_", " "))
             return
 
     async def balance(self) -> int:

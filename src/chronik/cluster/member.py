@@ -34,6 +34,7 @@ from chronik.model import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
     NO_LEADER,
+    ErrorCode,
     NodeId,
     RequestError,
     TopicPartition,
@@ -55,6 +56,7 @@ RETRY_SECONDS: Final = 0.1
 WAIT_LOG_EVERY: Final = 50
 RESIGN_SECONDS_MAX: Final = 0.8
 UNFENCE_SECONDS: Final = 0.1
+PROPOSE_SECONDS_MAX: Final = 5.0
 
 
 class ClusterMember:
@@ -86,7 +88,9 @@ class ClusterMember:
         log_ = self.store.open_log(metadata_tp, METADATA_TOPIC_ID, LogConfig())
         voters = tuple(peer.id for peer in settings.peers) or (settings.node_id,)
         self.transport = ClusterTransport(
-            node_id=settings.node_id, use_fast_path=not settings.disable_metadata_wal
+            node_id=settings.node_id,
+            use_fast_path=not settings.disable_metadata_wal,
+            refusal=self._refusal,
         )
         self.raft = RaftDriver(
             node_id=settings.node_id,
@@ -139,6 +143,7 @@ class ClusterMember:
             },
             handlers={RAFT: self.transport, METADATA: self.transport, DATA: self.replication.leader},
             state=lambda: self.metadata.state,
+            quorum=lambda: self.raft.members,
             rng=rng,
         )
         self.wal_port = Acceptor(identity, {METADATA: self.transport, DATA: self.replication.follower})
@@ -152,6 +157,7 @@ class ClusterMember:
         self.metadata.bus.listen(self.replicas.on_event)
         self.metadata.bus.listen(self.membership.on_event)
         self.raft.on_soft_state(lambda _state: self._count_election())
+        self.raft.on_membership(self.membership.refresh)
         await self.raft.start(self.metadata)
         self.replication.start()
         if settings.peers:
@@ -217,6 +223,12 @@ class ClusterMember:
         known.add((METADATA_TOPIC_ID.bytes, 0))
         self.store.forget_missing(lambda topic_id, partition: (topic_id, partition) in known)
 
+    def _refusal(self, peer: NodeId) -> str | None:
+        """Why a node that is no member may not ask to become one."""
+        if peer in self.metadata.state.removed:
+            return f"node {peer} was removed from this cluster; `add-node` lets it in again"
+        return None
+
     # --- what others ask -----------------------------------------------------------------------------
 
     def _may_lead(self) -> bool:
@@ -229,8 +241,11 @@ class ClusterMember:
         leader = self.raft.leader_id
         return leader if leader is not None else self.settings.node_id
 
-    async def _propose_isr(self, partition: Partition, isr: tuple[NodeId, ...] | None) -> bool:
-        """Have the cluster agree on another ISR of a partition that this node leads, or on a new epoch."""
+    async def _propose_isr(self, partition: Partition, isr: tuple[NodeId, ...] | None) -> bool | None:
+        """Have the cluster agree on another ISR of a partition that this node leads, or on a new epoch.
+
+        None: nobody knows whether it will be in force, because the leader went away or took too long.
+        """
         current = self.metadata.state.partition(partition.tp)
         if current is None or current.leader_epoch != partition.leader_epoch or not partition.is_leader:
             return False
@@ -242,10 +257,11 @@ class ClusterMember:
             bump_leader_epoch=isr is None,
         )
         try:
-            await self.metadata.submit(command, timeout_s=5.0)
+            await self.metadata.submit(command, timeout_s=PROPOSE_SECONDS_MAX)
         except (Unavailable, RequestError) as error:
             log.info("%s: the ISR stays as it is: %s", partition.tp, error)
-            return False
+            is_refused = isinstance(error, RequestError) and error.code != ErrorCode.request_timed_out
+            return False if is_refused else None
         return True
 
     def status(self) -> RaftStatus:
@@ -302,6 +318,7 @@ class ClusterMember:
         await self.replicas.close()
         await self.replication.stop()
         await self.membership.stop()
+        await self.transport.stop()
         await self.wal_port.stop()
         await self.raft_port.stop()
         await self.raft.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,13 +40,15 @@ class Membership:
         configured: Mapping[NodeId, PeerAddress],
         handlers: Mapping[str, LinkHandler],
         state: Callable[[], ClusterState],
+        quorum: Callable[[], Collection[NodeId]],
         rng: random.Random,
     ) -> None:
-        """`configured` may list this node itself; it is left out (S01)."""
+        """`configured` may list this node itself; it is left out (S01). `quorum` has voters and learners."""
         self._identity = identity
         self._configured = {peer: at for peer, at in configured.items() if peer != identity.node_id}
         self._handlers = dict(handlers)
         self._state = state
+        self._quorum = quorum
         self._rng = rng
         self._dialers: dict[NodeId, list[Dialer]] = {}
         self._addresses: dict[NodeId, PeerAddress] = {}
@@ -65,7 +67,7 @@ class Membership:
         self.refresh()
 
     def on_event(self, event: e.Event) -> None:
-        if isinstance(event, e.BrokerRegistered | e.BrokerUnregistered | e.Resync):
+        if isinstance(event, e.BrokerRegistered | e.BrokerUnregistered | e.NodeAdmitted | e.Resync):
             self.refresh()
 
     def refresh(self) -> None:
@@ -75,16 +77,14 @@ class Membership:
             wal, raft = broker.endpoints.get("wal"), broker.endpoints.get("raft")
             if wal is not None and raft is not None and broker.broker_id != self._identity.node_id:
                 wanted[broker.broker_id] = PeerAddress((wal.host, wal.port), (raft.host, raft.port))
+        # A node that was removed is talked to until the quorum has let it go: it may lead the quorum.
+        for gone in self._state().removed.difference(self._quorum()):
+            wanted.pop(gone, None)
         for peer in [peer for peer, at in self._addresses.items() if wanted.get(peer) != at]:
             self._hang_up(peer)
         for peer, at in wanted.items():
             if peer not in self._addresses:
                 self._dial(peer, at)
-
-    def forget(self, peer: NodeId) -> None:
-        """The node was removed from the cluster."""
-        self._configured.pop(peer, None)
-        self.refresh()
 
     def _dial(self, peer: NodeId, at: PeerAddress) -> None:
         self._addresses[peer] = at

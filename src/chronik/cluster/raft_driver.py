@@ -51,6 +51,9 @@ class RaftTransport(Protocol):
     async def forward(self, leader: NodeId, data: bytes) -> int:
         """Have the leader propose `data`; returns its index. Raises Unavailable."""
 
+    async def ask_around(self, data: bytes) -> int:
+        """The same through any peer that knows who leads."""
+
 
 class RaftDriver:
     def __init__(
@@ -85,9 +88,12 @@ class RaftDriver:
         self._snapshotting = False
         self._stopped = False
         self._soft_listeners: list[Callable[[SoftState], None]] = []
+        self._membership_listeners: list[Callable[[], None]] = []
         self.last_contact = self._loop.time()
         """When the leader was last heard of, or this node last was the leader."""
         self.applied_term = 0
+        self._applied_index = 0
+        """Handed to the listener; a core that is built anew starts over from its snapshot."""
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -98,6 +104,7 @@ class RaftDriver:
         await self._build()
         if self._storage.snapshot is not None:
             listener.on_snapshot(self._storage.snapshot.data)
+            self._applied_index = self._storage.snapshot.index
         if self.core.log.membership.voters == (self._config.node_id,):
             self.core.campaign()
         self._pump()
@@ -121,7 +128,9 @@ class RaftDriver:
 
     @property
     def core(self) -> RaftCore:
-        assert self._core is not None, "the driver is started first"
+        """Raises Unavailable before the start and while the log is loaded again after a failed write."""
+        if self._core is None:
+            raise Unavailable("the metadata log of this node is not open now")
         return self._core
 
     @property
@@ -138,6 +147,15 @@ class RaftDriver:
     def on_soft_state(self, callback: Callable[[SoftState], None]) -> None:
         """Have `callback` called whenever role, leader or term change."""
         self._soft_listeners.append(callback)
+
+    def on_membership(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called whenever a change of the quorum's members is committed."""
+        self._membership_listeners.append(callback)
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """Voters and learners, as this node's log has them."""
+        return self._core.log.membership.members if self._core is not None else ()
 
     # --- inputs ------------------------------------------------------------------------------------
 
@@ -183,7 +201,10 @@ class RaftDriver:
             return self.propose(data)
         except NotLeader as error:
             if error.leader_hint is None:
-                raise Unavailable("the cluster has no leader now") from error
+                if self._config.node_id in self.members:
+                    raise Unavailable("the cluster has no leader now") from error
+                # Leaders talk to members only; a node on its way in has to ask.
+                return await self._transport.ask_around(data)
             return await self._transport.forward(error.leader_hint, data)
 
     def propose(self, data: bytes) -> int:
@@ -253,15 +274,24 @@ class RaftDriver:
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         assert self._listener is not None
         commands = [
-            Committed(entry.index, entry.data) for entry in entries if entry.kind is EntryKind.COMMAND
+            Committed(entry.index, entry.data)
+            for entry in entries
+            if entry.kind is EntryKind.COMMAND and entry.index > self._applied_index
         ]
         if commands:
             self._listener.on_committed(commands)
         last = entries[-1]
+        self._applied_index = max(self._applied_index, last.index)
         self.applied_term = last.term
         self._listener.on_applied(last.index)
         self.core.applied(last.index)
+        if any(entry.kind is EntryKind.CONFIG for entry in entries):
+            self._tell_membership()
         self._maybe_snapshot(last.index)
+
+    def _tell_membership(self) -> None:
+        for callback in self._membership_listeners:
+            callback()
 
     def _written(self, core: RaftCore, number: int, error: StorageError | None) -> None:
         if core is not self._core or self._stopped:
@@ -282,9 +312,12 @@ class RaftDriver:
         """After a failed write: begin again from what is on disk, as a restart would."""
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.sleep(RELOAD_SECONDS)
-        await self._build()
-        self.core.applied(self.core.log.commit)
+        while self._core is None:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                await self._build()
+            except (OSError, StorageError) as error:
+                log.error("the metadata log cannot be read back, trying again: %s", error)
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def _install(self, ready: Ready) -> None:
@@ -300,7 +333,9 @@ class RaftDriver:
         )
         self._listener.on_snapshot(snapshot.data)
         self._listener.on_applied(snapshot.index)
+        self._applied_index = snapshot.index
         core.applied(snapshot.index)
+        self._tell_membership()
         self._finish(ready)
         waiting, self._installing = self._installing or deque(), None
         for held in waiting:

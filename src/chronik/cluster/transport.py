@@ -3,6 +3,9 @@
 Appends and their answers take the metadata link on the replication port, at once (the fast path). Votes,
 heartbeats and snapshots take the link on the Raft port. With the fast path off, appends wait for the
 next tick and take the Raft port too; receivers take any message from any link, so both kinds of nodes mix.
+
+Commands of nodes that do not lead travel on the same links. A node that is no member yet knows no leader: it
+asks any peer, which passes the command on.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
 from chronik.model import ErrorCode, NodeId, PeerError, RequestError, Unavailable
@@ -23,6 +27,8 @@ METADATA: Final = "metadata"
 _MESSAGE: Final = 1
 _FORWARD: Final = 2
 _FORWARDED: Final = 3
+_ASK: Final = 4
+"""Like _FORWARD, but whoever gets it and does not lead passes it on."""
 _FORWARD_HEAD: Final = struct.Struct(">BQ")
 _FORWARDED_HEAD: Final = struct.Struct(">BQqh")
 FORWARD_SECONDS_MAX: Final = 5.0
@@ -33,14 +39,25 @@ class RaftInput(Protocol):
 
     def step(self, message: Message) -> None: ...
     def propose(self, data: bytes) -> int: ...
+    async def append(self, data: bytes) -> int: ...
+    @property
+    def members(self) -> tuple[NodeId, ...]: ...
     def report_unreachable(self, peer: NodeId) -> None: ...
 
 
 class ClusterTransport:
     """Handler of both kinds of links, in both directions."""
 
-    def __init__(self, *, node_id: NodeId, use_fast_path: bool) -> None:
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        use_fast_path: bool,
+        refusal: Callable[[NodeId], str | None] = lambda _peer: None,
+    ) -> None:
+        """`refusal` says why a peer may not even ask to join; None if it may."""
         self._node_id = node_id
+        self._refusal = refusal
         self._use_fast_path = use_fast_path
         self._loop = asyncio.get_running_loop()
         self._raft: RaftInput | None = None
@@ -48,7 +65,8 @@ class ClusterTransport:
         """Links that this node dialed; what it has to say goes there."""
         self._open: dict[NodeId, set[Link]] = {}
         self._on_tick: list[Message] = []
-        self._forwards: dict[int, asyncio.Future[int]] = {}
+        self._forwards: dict[int, tuple[Link, asyncio.Future[int]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ids = itertools.count(1)
         self.last_heard: dict[NodeId, float] = {}
         self.fast_count = 0
@@ -91,17 +109,36 @@ class ClusterTransport:
         link = self._out.get((METADATA, leader)) or self._out.get((RAFT, leader))
         if link is None:
             raise Unavailable(f"no connection to the leader, node {leader}")
+        return await self._request(link, _FORWARD, data)
+
+    async def ask_around(self, data: bytes) -> int:
+        """Have a peer pass `data` on to the leader, for a node that does not know who leads."""
+        problem = Unavailable("no connection to any node of the cluster")
+        for link in [self._out[key] for key in sorted(self._out)]:
+            if link.is_open and link.purpose == METADATA:
+                try:
+                    return await self._request(link, _ASK, data)
+                except Unavailable as error:
+                    problem = error
+        raise problem
+
+    async def _request(self, link: Link, type_: int, data: bytes) -> int:
         number = next(self._ids)
         answer: asyncio.Future[int] = self._loop.create_future()
-        self._forwards[number] = answer
-        link.send(_FORWARD_HEAD.pack(_FORWARD, number) + data)
+        self._forwards[number] = (link, answer)
+        link.send(_FORWARD_HEAD.pack(type_, number) + data)
         try:
             async with asyncio.timeout(FORWARD_SECONDS_MAX):
                 return await answer
         except TimeoutError:
-            raise Unavailable(f"the leader, node {leader}, did not answer") from None
+            raise Unavailable(f"node {link.peer_id} did not answer") from None
         finally:
             del self._forwards[number]
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- links -------------------------------------------------------------------------------------
 
@@ -116,6 +153,9 @@ class ClusterTransport:
         links.discard(link)
         if self._out.get((link.purpose, link.peer_id)) is link:
             del self._out[link.purpose, link.peer_id]
+        for used, answer in self._forwards.values():
+            if used is link and not answer.done():
+                answer.set_exception(Unavailable(f"the connection to node {link.peer_id} broke"))
         if self._raft is not None:
             self._raft.report_unreachable(link.peer_id)
 
@@ -136,6 +176,8 @@ class ClusterTransport:
                 self._on_forward(link, frame)
             case 3:
                 self._on_forwarded(frame)
+            case 4:
+                self._on_ask(link, frame)
             case _:
                 raise PeerError(f"unknown frame type {frame[0]}")
 
@@ -144,16 +186,38 @@ class ClusterTransport:
         assert self._raft is not None
         try:
             index = self._raft.propose(bytes(frame[_FORWARD_HEAD.size :]))
-        except Unavailable as error:
-            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, -1, 0) + str(error).encode())
-        except RequestError as error:
-            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, -1, error.code) + str(error).encode())
+        except (Unavailable, RequestError) as error:
+            _refuse(link, number, error)
         else:
             link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, index, 0))
 
+    def _on_ask(self, link: Link, frame: memoryview) -> None:
+        _, number = _unpack(_FORWARD_HEAD, frame)
+        refusal = self._refusal(link.peer_id)
+        if refusal is not None:
+            _refuse(link, number, RequestError(ErrorCode.invalid_registration, refusal))
+            return
+        self._spawn(self._pass_on(link, number, bytes(frame[_FORWARD_HEAD.size :])))
+
+    async def _pass_on(self, link: Link, number: int, data: bytes) -> None:
+        assert self._raft is not None
+        try:
+            if self._node_id not in self._raft.members:
+                raise Unavailable(f"node {self._node_id} does not belong to the cluster either")
+            index = await self._raft.append(data)
+        except (Unavailable, RequestError) as error:
+            _refuse(link, number, error)
+        else:
+            link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, index, 0))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _on_forwarded(self, frame: memoryview) -> None:
         _, number, index, code = _unpack(_FORWARDED_HEAD, frame)
-        answer = self._forwards.get(number)
+        _, answer = self._forwards.get(number, (None, None))
         if answer is None or answer.done():
             return
         if index >= 0:
@@ -161,6 +225,11 @@ class ClusterTransport:
             return
         text = str(frame[_FORWARDED_HEAD.size :], "utf-8", "replace")
         answer.set_exception(RequestError(ErrorCode(code), text) if code else Unavailable(text))
+
+
+def _refuse(link: Link, number: int, error: Unavailable | RequestError) -> None:
+    code = error.code if isinstance(error, RequestError) else 0
+    link.send(_FORWARDED_HEAD.pack(_FORWARDED, number, -1, code) + str(error).encode())
 
 
 def _unpack(layout: struct.Struct, frame: memoryview) -> tuple[int, ...]:

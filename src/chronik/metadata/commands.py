@@ -18,18 +18,22 @@ __all__ = [
     "BROKER_RESOURCE",
     "TOPIC_RESOURCE",
     "AddPartitions",
+    "AdmitNode",
     "AllocateProducerIds",
     "Batch",
     "ChangePartition",
     "Command",
     "CreateTopic",
     "DeleteTopic",
+    "DrainNode",
     "Endpoint",
     "Entry",
     "FenceBroker",
     "InitCluster",
     "Noop",
+    "Reassign",
     "RegisterBroker",
+    "RemoveNode",
     "SetConfigs",
     "UnfenceBroker",
     "UnknownCommand",
@@ -83,7 +87,7 @@ class AddPartitions(_Command, frozen=True, kw_only=True, tag="add_partitions"):
 
 
 class ChangePartition(_Command, frozen=True, kw_only=True, tag="change_partition"):
-    """New leadership, ISR or replicas of one partition; what is None stays."""
+    """New leadership or ISR of one partition; what is None stays."""
 
     topic_id: UUID
     partition: int
@@ -91,13 +95,19 @@ class ChangePartition(_Command, frozen=True, kw_only=True, tag="change_partition
     """Epoch of the state that the submitter saw; refused if the partition has changed since."""
     leader: NodeId | None = None
     isr: tuple[NodeId, ...] | None = None
-    replicas: tuple[NodeId, ...] | None = None
-    adding: tuple[NodeId, ...] | None = None
-    removing: tuple[NodeId, ...] | None = None
     bump_leader_epoch: bool = False
-    """Start a new leader epoch though the leader stays (it restarted, or replicas left)."""
+    """Start a new leader epoch though the leader stays."""
     unclean: bool = False
     """Allow a leader that is not in the ISR; the ISR becomes that leader alone."""
+
+
+class Reassign(_Command, frozen=True, kw_only=True, tag="reassign"):
+    """Move a partition's replicas. The move ends by itself as soon as the target is in sync."""
+
+    topic_id: UUID
+    partition: int
+    target: tuple[NodeId, ...] | None
+    """Preferred leader first; None gives a move up that is under way."""
 
 
 class SetConfigs(_Command, frozen=True, kw_only=True, tag="set_configs"):
@@ -137,6 +147,32 @@ class UnfenceBroker(_Command, frozen=True, kw_only=True, tag="unfence_broker"):
 
 
 class UnregisterBroker(_Command, frozen=True, kw_only=True, tag="unregister_broker"):
+    """Forget a broker until it registers again. Its replicas and its vote stay."""
+
+    broker_id: NodeId
+
+
+class DrainNode(_Command, frozen=True, kw_only=True, tag="drain_node"):
+    """Whether a node gets no replicas any more, because it is to be emptied."""
+
+    broker_id: NodeId
+    draining: bool = True
+
+
+class RemoveNode(_Command, frozen=True, kw_only=True, tag="remove_node"):
+    """Take a node out of the cluster: its registration now, its vote as soon as the controller sees it.
+
+    It cannot come back before AdmitNode. Refused while it has replicas.
+    """
+
+    broker_id: NodeId
+    force: bool = False
+    """Drop its replicas where another one is in sync; what nobody else has stays assigned to it, offline."""
+
+
+class AdmitNode(_Command, frozen=True, kw_only=True, tag="admit_node"):
+    """Let a node that was removed register again."""
+
     broker_id: NodeId
 
 
@@ -154,11 +190,15 @@ _Single: TypeAlias = (
     | DeleteTopic
     | AddPartitions
     | ChangePartition
+    | Reassign
     | SetConfigs
     | RegisterBroker
     | FenceBroker
     | UnfenceBroker
     | UnregisterBroker
+    | DrainNode
+    | RemoveNode
+    | AdmitNode
     | AllocateProducerIds
 )
 

@@ -19,6 +19,7 @@ __all__ = [
     "HighWatermarkUpdated",
     "IsrChanged",
     "LeaderChanged",
+    "NodeAdmitted",
     "PartitionAssigned",
     "Resync",
     "TopicCreated",
@@ -40,7 +41,7 @@ class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionAssigned(msgspec.Struct, frozen=True, kw_only=True):
-    """A new partition, or new replicas of an old one; leadership is part of it."""
+    """A new partition, or an old one whose replicas are new or on the move; leadership is part of it."""
 
     tp: TopicPartition
     topic_id: UUID
@@ -80,6 +81,12 @@ class BrokerUnregistered(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: NodeId
 
 
+class NodeAdmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that had been removed may register again."""
+
+    broker_id: NodeId
+
+
 class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True):
     resource_type: int
     name: str
@@ -106,6 +113,7 @@ Event: TypeAlias = (
     | BrokerFenced
     | BrokerUnfenced
     | BrokerUnregistered
+    | NodeAdmitted
     | ConfigChanged
     | HighWatermarkUpdated
     | Resync

@@ -9,6 +9,7 @@ import msgspec
 from chronik.metadata.commands import UnknownCommand
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Broker, Topic
+from chronik.model import NodeId
 
 __all__ = ["decode_snapshot", "encode_snapshot"]
 
@@ -22,6 +23,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[Broker]
     broker_configs: dict[str, dict[str, str]]
     next_producer_id: int
+    removed: list[NodeId] = []
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -42,6 +44,7 @@ def encode_snapshot(state: ClusterState) -> bytes:
             name: dict(sorted(values.items())) for name, values in sorted(state.broker_configs.items())
         },
         next_producer_id=state.next_producer_id,
+        removed=sorted(state.removed),
     )
     return bytes((FORMAT_VERSION,)) + _ENCODER.encode(snapshot)
 
@@ -62,4 +65,5 @@ def decode_snapshot(data: bytes | memoryview) -> ClusterState:
     state.brokers = {broker.broker_id: broker for broker in snapshot.brokers}
     state.broker_configs = dict(snapshot.broker_configs)
     state.next_producer_id = snapshot.next_producer_id
+    state.removed = set(snapshot.removed)
     return state

@@ -8,17 +8,20 @@ it got.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from chronik.metadata import commands as c
+from chronik.metadata import elections, reassignment
 from chronik.metadata import events as e
 from chronik.metadata.values import Broker, Outcome, Partition, Refused, Topic
 from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition, invariant
 
 __all__ = ["ClusterState"]
+
+_PartitionChange: TypeAlias = Callable[[Topic, Partition, NodeId, elections.IsAlive], Partition | None]
 
 
 class _Refuse(Exception):
@@ -39,6 +42,8 @@ class ClusterState:
         self.brokers: dict[NodeId, Broker] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0
+        self.removed: set[NodeId] = set()
+        """Nodes that were taken out of the cluster and may not register."""
 
     # --- reading ---
 
@@ -155,52 +160,56 @@ class ClusterState:
         return [e.TopicDeleted(topic=topic.name, topic_id=topic.topic_id, partition_count=count)]
 
     def _change_partition(self, command: c.ChangePartition, index: int) -> Iterable[e.Event]:
-        topic = self._known_topic(command.topic_id)
-        if not 0 <= command.partition < len(topic.partitions):
-            raise _Refuse(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
-        old = topic.partitions[command.partition]
+        topic, old = self._known_partition(command)
         if command.partition_epoch != old.partition_epoch:
             raise _Refuse(
                 ErrorCode.invalid_update_version,
                 f"Partition epoch is {old.partition_epoch}, not {command.partition_epoch}.",
             )
-        new = self._changed(old, command)
+        return self._put(topic, old, self._changed(old, command))
+
+    def _reassign(self, command: c.Reassign, index: int) -> Iterable[e.Event]:
+        topic, old = self._known_partition(command)
+        if command.target is None and not reassignment.is_moving(old):
+            raise _Refuse(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
+        target = reassignment.original_of(old) if command.target is None else command.target
+        if command.target is not None:
+            self._check_replicas(target)
+        new = reassignment.begin(old, target, self.is_alive)
+        if new is None:
+            raise _Refuse(
+                ErrorCode.invalid_replica_assignment, "Only replicas that would be dropped are in sync."
+            )
+        return self._put(topic, old, new)
+
+    def _put(self, topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
+        """Replace one partition, and end its move if it can end now."""
+        new = reassignment.complete(new, self.is_alive)
         partitions = (*topic.partitions[: old.partition], new, *topic.partitions[old.partition + 1 :])
         self._replace(topic, partitions=partitions)
         return _changes(topic, old, new)
 
     def _changed(self, old: Partition, command: c.ChangePartition) -> Partition:
-        replicas = command.replicas if command.replicas is not None else old.replicas
         leader = command.leader if command.leader is not None else old.leader
         isr = command.isr if command.isr is not None else old.isr
         if command.unclean and leader not in isr:
             isr = (leader,)
-        if command.replicas is not None:
-            self._check_replicas(replicas)
-            lost = set(old.replicas) - set(replicas) - set(old.removing)
-            if lost:
-                raise _Refuse(
-                    ErrorCode.invalid_replica_assignment, f"Replicas {sorted(lost)} are not being removed."
-                )
-        self._check_isr(old, replicas, isr)
+        self._check_isr(old, isr)
         if leader != NO_LEADER and (
             leader not in isr or (leader != old.leader and not self.is_alive(leader))
         ):
             raise _Refuse(ErrorCode.eligible_leaders_not_available, f"Broker {leader} cannot lead now.")
-        return Partition(
-            partition=old.partition,
-            replicas=replicas,
+        return msgspec.structs.replace(
+            old,
             isr=isr,
             leader=leader,
             leader_epoch=old.leader_epoch + (leader != old.leader or command.bump_leader_epoch),
             partition_epoch=old.partition_epoch + 1,
-            adding=command.adding if command.adding is not None else old.adding,
-            removing=command.removing if command.removing is not None else old.removing,
         )
 
-    def _check_isr(self, old: Partition, replicas: tuple[NodeId, ...], isr: tuple[NodeId, ...]) -> None:
-        if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(replicas):
-            raise _Refuse(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(replicas)}.")
+    def _check_isr(self, old: Partition, isr: tuple[NodeId, ...]) -> None:
+        if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(old.replicas):
+            raise _Refuse(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(old.replicas)}.")
         fenced = [member for member in isr if member not in old.isr and not self.is_alive(member)]
         if fenced:
             raise _Refuse(ErrorCode.ineligible_replica, f"Brokers {fenced} are fenced.")
@@ -222,6 +231,10 @@ class ClusterState:
         return [e.ConfigChanged(resource_type=command.resource_type, name=command.name)]
 
     def _register_broker(self, command: c.RegisterBroker, index: int) -> Iterable[e.Event]:
+        if command.broker_id in self.removed:
+            raise _Refuse(
+                ErrorCode.invalid_registration, f"Node {command.broker_id} was removed from this cluster."
+            )
         old = self.brokers.get(command.broker_id)
         same = old is not None and old.incarnation == command.incarnation
         self.brokers[command.broker_id] = broker = Broker(
@@ -231,13 +244,14 @@ class ClusterState:
             endpoints=dict(command.endpoints),
             rack=command.rack,
             fenced=command.fenced,
+            draining=old is not None and old.draining,
         )
         events: list[e.Event] = [e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)]
         if broker.fenced:
             events.append(e.BrokerFenced(broker_id=broker.broker_id))
         if not same:
             # It may have lost what it had not synced: no epoch of its former life goes on.
-            events += self._each_partition_of(broker.broker_id, self._after_restart)
+            events += self._each_partition_of(broker.broker_id, elections.after_restart)
         return events
 
     def _fence_broker(self, command: c.FenceBroker, index: int) -> Iterable[e.Event]:
@@ -249,87 +263,67 @@ class ClusterState:
     def _set_fenced(
         self, command: c.FenceBroker | c.UnfenceBroker, *, fenced: bool, resigned: bool = False
     ) -> Iterable[e.Event]:
-        broker = self.brokers.get(command.broker_id)
-        if broker is None:
-            raise _Refuse(
-                ErrorCode.broker_id_not_registered, f"Broker {command.broker_id} is not registered."
-            )
+        broker = self._known_broker(command.broker_id)
         if broker.epoch != command.broker_epoch:
             raise _Refuse(ErrorCode.stale_broker_epoch, f"Broker epoch is {broker.epoch}.")
         if broker.fenced == fenced:
             return ()
         self.brokers[broker.broker_id] = msgspec.structs.replace(broker, fenced=fenced, resigned=resigned)
         if fenced:
-            gone = self._each_partition_of(broker.broker_id, self._without)
+            gone = self._each_partition_of(broker.broker_id, elections.without)
             return [e.BrokerFenced(broker_id=broker.broker_id), *gone]
-        back = self._each_partition_of(broker.broker_id, self._led_again)
+        back = self._each_partition_of(broker.broker_id, elections.led_again)
         return [e.BrokerUnfenced(broker_id=broker.broker_id), *back]
 
-    # --- elections: out of the ISR, alive, in the order of the replica list (T07) ---
-
-    def _each_partition_of(
-        self, broker_id: NodeId, change: Callable[[Topic, Partition, NodeId], Partition | None]
-    ) -> list[e.Event]:
+    def _each_partition_of(self, broker_id: NodeId, change: _PartitionChange) -> list[e.Event]:
         """Apply `change` to every partition with a replica there, and tell what changed."""
         events: list[e.Event] = []
         for topic in list(self.topics.values()):
             partitions = list(topic.partitions)
             for place, old in enumerate(topic.partitions):
-                if broker_id in old.replicas and (new := change(topic, old, broker_id)) is not None:
-                    partitions[place] = new
+                new = change(topic, old, broker_id, self.is_alive) if broker_id in old.replicas else None
+                if new is not None:
+                    partitions[place] = new = reassignment.complete(new, self.is_alive)
                     events += _changes(topic, old, new)
             self._replace(topic, partitions=tuple(partitions))
         return events
 
-    def elect(self, topic: Topic, partition: Partition, isr: tuple[NodeId, ...]) -> NodeId:
-        """Who should lead: a live member of the ISR, the preferred one first; NO_LEADER if there is none."""
-        for replica in partition.replicas:
-            if replica in isr and self.is_alive(replica):
-                return replica
-        if topic.configs.get("unclean.leader.election.enable") == "true":
-            for replica in partition.replicas:
-                if self.is_alive(replica):
-                    return replica
-        return NO_LEADER
-
-    def _without(self, topic: Topic, old: Partition, gone: NodeId) -> Partition | None:
-        """The broker is gone: out of the ISR unless it is the last, and out of office."""
-        isr = tuple(member for member in old.isr if member != gone) or old.isr
-        leader = old.leader
-        if leader in (gone, NO_LEADER):
-            leader = self.elect(topic, old, isr)
-            if leader != NO_LEADER and leader not in isr:
-                isr = (leader,)
-        if (leader, isr) == (old.leader, old.isr):
-            return None
-        return _successor(old, leader, isr)
-
-    def _after_restart(self, topic: Topic, old: Partition, back: NodeId) -> Partition | None:
-        if old.leader == back:
-            others = tuple(member for member in old.isr if member != back)
-            leader = self.elect(topic, old, others) if others else NO_LEADER
-            if leader == NO_LEADER:
-                return _successor(old, back if self.is_alive(back) else NO_LEADER, old.isr)
-            return _successor(old, leader, others)
-        if back in old.isr and len(old.isr) > 1:
-            # What it acknowledged is on its disk, but it has to show that it still has it.
-            return _successor(old, old.leader, tuple(member for member in old.isr if member != back))
-        return self._led_again(topic, old, back)
-
-    def _led_again(self, topic: Topic, old: Partition, back: NodeId) -> Partition | None:
-        if old.leader != NO_LEADER or not self.is_alive(back):
-            return None
-        leader = self.elect(topic, old, old.isr)
-        if leader == NO_LEADER:
-            return None
-        return _successor(old, leader, old.isr if leader in old.isr else (leader,))
+    # --- coming and going ---
 
     def _unregister_broker(self, command: c.UnregisterBroker, index: int) -> Iterable[e.Event]:
-        if self.brokers.pop(command.broker_id, None) is None:
+        broker_id = self._known_broker(command.broker_id).broker_id
+        del self.brokers[broker_id]
+        gone = self._each_partition_of(broker_id, elections.without)
+        return [e.BrokerUnregistered(broker_id=broker_id), *gone]
+
+    def _drain_node(self, command: c.DrainNode, index: int) -> Iterable[e.Event]:
+        broker = self._known_broker(command.broker_id)
+        self.brokers[broker.broker_id] = msgspec.structs.replace(broker, draining=command.draining)
+        return ()
+
+    def _remove_node(self, command: c.RemoveNode, index: int) -> Iterable[e.Event]:
+        node = command.broker_id
+        held = [
+            f"{topic.name}-{partition.partition}"
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if node in partition.replicas
+        ]
+        if held and not command.force:
             raise _Refuse(
-                ErrorCode.broker_id_not_registered, f"Broker {command.broker_id} is not registered."
+                ErrorCode.reassignment_in_progress,
+                f"Node {node} still has {len(held)} replicas, of {held[0]} for one.",
             )
-        return [e.BrokerUnregistered(broker_id=command.broker_id)]
+        self.removed.add(node)
+        self.brokers.pop(node, None)
+        events: list[e.Event] = [e.BrokerUnregistered(broker_id=node)]
+        return events + self._each_partition_of(node, _bereft)
+
+    def _admit_node(self, command: c.AdmitNode, index: int) -> Iterable[e.Event]:
+        if command.broker_id not in self.removed:
+            return ()
+        self.removed.discard(command.broker_id)
+        return [e.NodeAdmitted(broker_id=command.broker_id)]
 
     def _allocate_producer_ids(self, command: c.AllocateProducerIds, index: int) -> Iterable[e.Event]:
         if command.count <= 0:
@@ -343,6 +337,18 @@ class ClusterState:
             raise _Refuse(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id}.")
         return topic
 
+    def _known_partition(self, command: c.ChangePartition | c.Reassign) -> tuple[Topic, Partition]:
+        topic = self._known_topic(command.topic_id)
+        if not 0 <= command.partition < len(topic.partitions):
+            raise _Refuse(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
+        return topic, topic.partitions[command.partition]
+
+    def _known_broker(self, broker_id: NodeId) -> Broker:
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            raise _Refuse(ErrorCode.broker_id_not_registered, f"Broker {broker_id} is not registered.")
+        return broker
+
     def _replace(self, topic: Topic, **changes: Any) -> None:
         self.topics[topic.name] = msgspec.structs.replace(topic, **changes)
 
@@ -354,25 +360,22 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
     c.DeleteTopic: ClusterState._delete_topic,
     c.AddPartitions: ClusterState._add_partitions,
     c.ChangePartition: ClusterState._change_partition,
+    c.Reassign: ClusterState._reassign,
     c.SetConfigs: ClusterState._set_configs,
     c.RegisterBroker: ClusterState._register_broker,
     c.FenceBroker: ClusterState._fence_broker,
     c.UnfenceBroker: ClusterState._unfence_broker,
     c.UnregisterBroker: ClusterState._unregister_broker,
+    c.DrainNode: ClusterState._drain_node,
+    c.RemoveNode: ClusterState._remove_node,
+    c.AdmitNode: ClusterState._admit_node,
     c.AllocateProducerIds: ClusterState._allocate_producer_ids,
 }
 
 
-def _successor(old: Partition, leader: NodeId, isr: tuple[NodeId, ...]) -> Partition:
-    """The partition with this leadership; a new leader, or a leader's new life, is a new epoch."""
-    unchanged = leader == old.leader and isr != old.isr
-    return msgspec.structs.replace(
-        old,
-        leader=leader,
-        isr=isr,
-        leader_epoch=old.leader_epoch + (not unchanged),
-        partition_epoch=old.partition_epoch + 1,
-    )
+def _bereft(topic: Topic, old: Partition, gone: NodeId, is_alive: elections.IsAlive) -> Partition | None:
+    fewer = reassignment.without_replica(old, gone, is_alive)
+    return fewer if fewer is not None else elections.without(topic, old, gone, is_alive)
 
 
 def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:
@@ -390,7 +393,7 @@ def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:
 def _changes(topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
     tp, topic_id = TopicPartition(topic.name, new.partition), topic.topic_id
     events: list[e.Event] = []
-    if new.replicas != old.replicas:
+    if (new.replicas, new.adding, new.removing) != (old.replicas, old.adding, old.removing):
         events.append(
             e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
         )
@@ -400,6 +403,11 @@ def _changes(topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
         )
     if new.isr != old.isr:
         events.append(e.IsrChanged(tp=tp, topic_id=topic_id, isr=new.isr, previous=old.isr))
+    if not events:
+        # Whoever leads still has to hear of the new partition epoch.
+        events.append(
+            e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
+        )
     return events
 
 

@@ -23,6 +23,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool
     resigned: bool = False
     """It said that it stops; only a new registration brings it back."""
+    draining: bool = False
+    """It is being emptied: it gets no new replicas."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,9 +30,11 @@ CHUNK_BYTES: Final = 1024 * 1024
 CHECK_SECONDS: Final = 0.25
 REOPEN_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 1.0
+PROPOSE_AGAIN_SECONDS: Final = 0.1
 
-ProposeIsr = Callable[[Partition, tuple[NodeId, ...] | None], Awaitable[bool]]
-"""Asks the controller for another ISR, or with None for a new epoch."""
+ProposeIsr = Callable[[Partition, tuple[NodeId, ...] | None], Awaitable[bool | None]]
+"""Asks the controller for another ISR, or with None for a new epoch. False if it was refused, None if nobody
+knows: it may be granted yet."""
 
 
 class LeaderSide:
@@ -243,12 +245,14 @@ class LeaderSide:
             self._maybe_expand(partition, progress)
 
     def _maybe_expand(self, partition: Partition, progress: FollowerProgress) -> None:
-        """Back into the ISR: it has everything that was committed and everything the leader has."""
+        """Into the ISR: it has everything that was committed, and something of this epoch's beginning.
+
+        It need not have everything the leader has, or it would never get in while clients keep writing.
+        """
         peer = progress.peer
         if (
             partition.pending_isr is None
-            and progress.is_caught_up(partition.log_end_offset)
-            and progress.acked_end >= partition.high_watermark
+            and progress.acked_end >= max(partition.high_watermark, partition.leader_epoch_start_offset)
             and self._is_alive(peer)
         ):
             self._change_isr(partition, tuple(r for r in partition.replicas if r in (*partition.isr, peer)))
@@ -258,13 +262,21 @@ class LeaderSide:
         self._spawn(self._propose(partition, isr))
 
     async def _propose(self, partition: Partition, isr: tuple[NodeId, ...]) -> None:
-        accepted = False
+        """Until it is settled the watermark counts both, the old ISR and the new: either may be in force.
+
+        A change of the partition settles it too, since proposals are made against a partition epoch.
+        """
+        answer: bool | None = None
         try:
-            accepted = await self._propose_isr(partition, isr)
+            while answer is None and partition.pending_isr is isr and partition.is_leader:
+                answer = await self._propose_isr(partition, isr)
+                if answer is None:
+                    await asyncio.sleep(PROPOSE_AGAIN_SECONDS)
         finally:
-            partition.pending_isr = None
-            partition.update_watermark()
-        if accepted:
+            if partition.pending_isr is isr:
+                partition.pending_isr = None
+                partition.update_watermark()
+        if answer:
             log.info("ISR of %s is %s", partition.tp, list(partition.isr))
 
     def ask_for_new_epoch(self, partition: Partition) -> None:

@@ -38,7 +38,7 @@ class ReplicaManager:
         self._may_lead = may_lead
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._deletions: set[asyncio.Future[None]] = set()
         self._is_active = False
 
     # --- finding -----------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ class ReplicaManager:
         del self._partitions[tp]
         self._by_id.pop((partition.topic_id.bytes, tp.partition), None)
         partition.close(RequestError(code, f"{tp} is gone from node {self._node_id}"))
-        task = asyncio.get_running_loop().create_task(self._store.delete_log(tp, partition.topic_id))
-        self._deletions.add(task)
-        task.add_done_callback(self._deletion_done)
+        deletion = self._store.delete_log(tp, partition.topic_id)
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._deletion_done)
 
-    def _deletion_done(self, task: asyncio.Task[None]) -> None:
-        self._deletions.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+    def _deletion_done(self, deletion: asyncio.Future[None]) -> None:
+        self._deletions.discard(deletion)
+        if not deletion.cancelled() and (error := deletion.exception()) is not None:
             log.error("a deleted partition's files could not be removed: %s", error)
 
     async def close(self) -> None:

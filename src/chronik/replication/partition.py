@@ -145,6 +145,8 @@ class Partition:
         """Take over leader, epoch and ISR as the metadata log has them now."""
         if assignment.partition_epoch < self.partition_epoch:
             return
+        if assignment.partition_epoch > self.partition_epoch:
+            self.pending_isr = None  # it was this change, or it will be refused
         if assignment.leader_epoch != self.leader_epoch:
             self.followers.clear()
             self.feeder = None
@@ -179,7 +181,11 @@ class Partition:
         raise RequestError(ErrorCode.unknown_leader_epoch, f"{self.tp} is still at epoch {self.leader_epoch}")
 
     def close(self, error: RequestError) -> None:
-        """The partition is gone from this node: nobody waits for it any longer."""
+        """The partition is gone from this node: it leads and follows no more, and nobody waits for it."""
+        self.leader_id = NO_LEADER
+        self.followers.clear()
+        self.feeder = None
+        self.pending_isr = None
         self._fail_waiters(error)
         self._wake_watchers()
 

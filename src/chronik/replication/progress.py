@@ -49,6 +49,8 @@ class FollowerProgress:
     def fed_from(self, offset: int) -> None:
         self.state = FollowerState.FED
         self.next_offset = offset
+        # Its log ends there now: it may have lost what it had acknowledged (a new disk).
+        self.acked_end = min(self.acked_end, offset)
         self._forget_sent()
         self.told_watermark = -1
 
@@ -74,9 +76,6 @@ class FollowerProgress:
             # It has all that was there when we last looked: it keeps up. Look again from here.
             self._mark_offset = log_end_offset
             self._mark_time = now
-
-    def is_caught_up(self, log_end_offset: int) -> bool:
-        return self.acked_end >= log_end_offset
 
     def lags_since(self, log_end_offset: int, now: float) -> float:
         """Seconds for which the follower has not had what was there back then; 0 if it has everything."""

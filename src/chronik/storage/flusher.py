@@ -108,6 +108,8 @@ class Flusher:
         self, plans: list[tuple[PartitionLog, WritePlan]], done_count: int, error: BaseException | None
     ) -> None:
         for log_, plan in plans[:done_count]:
+            if log_.deleted:
+                continue
             if plan.truncations != log_.truncations:
                 self._dirty[log_] = None  # cut meanwhile: what is left of the plan is written again
                 continue

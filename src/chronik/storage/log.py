@@ -236,14 +236,18 @@ class PartitionLog:
         if self.log_end_offset > first:
             self._to_wal(first, batches)
 
-    def _to_wal(self, offset: int, payload: Buffer) -> None:
-        wal = self._wal
-        invariant(wal is not None, "a log that is only being recovered takes no appends")
-        assert wal is not None
+    def _announce(self, wal: Wal) -> None:
+        """Say whose log this is, once, before its first entry."""
         if not self._announced:
             self._announced = True
             name = self.tp.topic.encode()
             wal.append(EntryKind.OPEN, self.topic_id_bytes, self.tp.partition, 0, name, IGNORE, 0)
+
+    def _to_wal(self, offset: int, payload: Buffer) -> None:
+        wal = self._wal
+        invariant(wal is not None, "a log that is only being recovered takes no appends")
+        assert wal is not None
+        self._announce(wal)
         wal.append(
             EntryKind.APPEND,
             self.topic_id_bytes,
@@ -482,6 +486,7 @@ class PartitionLog:
         """Follower too far behind: drop everything and go on at `offset`."""
         wal = self._wal
         assert wal is not None
+        self._announce(wal)
         wal.append(EntryKind.RESET, self.topic_id_bytes, self.tp.partition, offset, b"", IGNORE, 0)
         gone = self.reset(offset)
         self.disk.submit(Lane.BACKGROUND, lambda: delete_segments(gone), self._file_work_done)
@@ -544,6 +549,19 @@ class PartitionLog:
         self.epochs = EpochHistory()
         self.producers = None
         return gone
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the WAL or a checkpoint knows this log."""
+        return self._announced
+
+    def discard(self) -> None:
+        """The log is deleted: what no file has yet counts no more. Writes under way do no harm."""
+        self.deleted = True
+        for batch in self.tail:
+            if batch.next_offset > self.flushed_offset:
+                self._dirty.note_bytes(-len(batch.view))
+        self.tail.clear()
 
     def close(self) -> None:
         for segment in (*(self._segments or ()), *self.retirement.doomed):

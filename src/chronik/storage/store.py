@@ -104,13 +104,18 @@ class LogStore:
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(list(self._logs.values()))
 
-    async def delete_log(self, tp: TopicPartition, topic_id: UUID) -> None:
-        """Remove a partition's data. Its directory is renamed first, so that the name is free at once."""
+    def delete_log(self, tp: TopicPartition, topic_id: UUID) -> asyncio.Future[None]:
+        """Forget a partition's log at once; the future is done when its files are gone.
+
+        The partition may come back meanwhile (a replica that moves away and back). It gets a log of its own:
+        the WAL says first that the old one is empty, and files are removed before any of the new log's are
+        made, since both wait for the WAL in its order and then stand in the same lane.
+        """
         key = (topic_id.bytes, tp.partition)
         gone = self._logs.pop(key, None)
-        self._at_rest.pop(key, None)
+        is_on_disk = self._at_rest.pop(key, None) is not None or (gone is not None and gone.is_on_disk)
         if gone is not None:
-            gone.deleted = True
+            gone.discard()
             self.flusher.unsynced.pop(gone, None)
         directory = log_directory(self.root, tp)
         doomed = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
@@ -119,10 +124,16 @@ class LogStore:
             if gone is not None:
                 gone.close()
             if self.disk.exists(directory):
+                self.disk.remove_tree(doomed)
                 self.disk.rename(directory, doomed)
                 self.disk.remove_tree(doomed)
 
-        await self.disk.run(Lane.BACKGROUND, work)
+        deletion = _Deletion(self.disk, work)
+        if is_on_disk:
+            self.wal.append(EntryKind.RESET, topic_id.bytes, tp.partition, 0, b"", deletion, 0)
+        else:
+            deletion.committed(0)
+        return deletion.done
 
     def forget_missing(self, known: Callable[[bytes, int], bool]) -> None:
         """After metadata is known: drop logs that belong to no partition any more. Blocking, at start-up."""
@@ -131,7 +142,7 @@ class LogStore:
             self._remove_orphan(TopicPartition(state.topic, state.partition))
         for key in [key for key in self._logs if not known(*key)]:
             gone = self._logs.pop(key)
-            gone.deleted = True
+            gone.discard()
             gone.close()
             self.flusher.unsynced.pop(gone, None)
             self._remove_orphan(gone.tp)
@@ -273,6 +284,29 @@ class LogStore:
         self.flusher.close()
         for log_ in self._logs.values():
             log_.close()
+
+
+class _Deletion:
+    """Removes files as soon as the WAL has the entry whose sink this is."""
+
+    def __init__(self, disk: Disk, work: Callable[[], None]) -> None:
+        self._disk = disk
+        self._work = work
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def committed(self, token: int) -> None:
+        self._disk.submit(Lane.BACKGROUND, self._work, self._worked)
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        self._worked(None, error)
+
+    def _worked(self, _result: None, error: BaseException | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
 
 
 class _FutureSink:

@@ -38,7 +38,7 @@ class EntryKind(enum.IntEnum):
     HARD_STATE = 4
     """Raft term and vote; belongs to no offset."""
     RESET = 5
-    """The log is empty and starts at `offset` (a follower behind the leader's log start)."""
+    """The log is empty and starts at `offset` (a deleted log, or a follower behind the leader's start)."""
     OPEN = 6
     """The log is new; the payload is its topic's name. Stands before the first append."""
 

@@ -310,6 +310,61 @@ def test_deleted_logs_do_not_come_back(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("appends", [0, 1])
+def test_a_replica_that_left_and_came_back_holds_only_what_it_got_since(tmp_path: Path, appends: int) -> None:
+    """Whatever the checkpoint says: it was written while the old log was there."""
+
+    async def run() -> None:
+        tp = TopicPartition("orders", 0)
+        async with opened(tmp_path, crash=True) as (store, _):
+            await fill(store, open_orders(store), 0, 10)
+            await store.checkpoint()
+            deletion = store.delete_log(tp, TOPIC_ID)
+            again = open_orders(store)
+            assert again.log_end_offset == 0
+            for _ in range(appends):
+                append(again, b"value-0")
+            await deletion
+            await store.wal.drained()
+            await store.flusher.flushed()
+            assert await read_values(again) == numbered(0, appends)
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, appends)
+
+    asyncio.run(run())
+
+
+def test_a_new_log_that_begins_behind_zero_is_known_after_a_crash(tmp_path: Path) -> None:
+    """A replica that is added where the leader has deleted the beginning."""
+
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            log.restart_at(100)
+            append(log, b"value-100")
+            await store.wal.drained()
+        async with opened(tmp_path) as (store, report):
+            log = open_orders(store)
+            assert (log.log_start_offset, log.log_end_offset) == (100, 101)
+            assert not report.gaps
+
+    asyncio.run(run())
+
+
+def test_what_a_deleted_log_had_in_memory_counts_no_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            for _ in range(5):
+                append(log, b"x" * 1000)
+            await store.wal.drained()
+            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+            await store.flusher.flushed()
+            assert store.flusher.unflushed_bytes == 0
+
+    asyncio.run(run())
+
+
 def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
     """S04: a full queue is visible, and the waiter is called once there is room."""
 
@@ -387,7 +442,7 @@ def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> N
             log = open_orders(store)
             await fill(store, log, 0, 10)
             await store.flusher.flushed()
-            deletion = asyncio.ensure_future(store.delete_log(tp, TOPIC_ID))
+            deletion = store.delete_log(tp, TOPIC_ID)
             again = store.open_log(tp, other, LogConfig())
             append(again, b"value-0")
             await store.wal.drained()
