@@ -41,6 +41,7 @@ __all__ = [
     "Resolved",
     "Setting",
     "Settings",
+    "api_key",
     "bootstrap",
     "environment",
     "table",
@@ -182,6 +183,16 @@ class Settings:
         False, "join a running cluster as a new node; by default the peers found one together"
     )
 
+    disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
+    archive_dir: Path | None = _setting(
+        None, "directory of Parquet tables written by the archive job; SQL reads history from it"
+    )
+    sql_rows_max: int = _setting(10_000, "rows of one SQL result", minimum=1, maximum=1_000_000)
+    sql_timeout_ms: int = _setting(30_000, "longest run of one SQL query", minimum=100, maximum=3_600_000)
+    sql_memory_bytes_max: int = _setting(
+        1024 * _MIB, "memory of SQL queries together", minimum=64 * _MIB, maximum=_INT64_MAX
+    )
+
     cluster_id: str | None = _setting(None, "the cluster's id; by default made up once and kept")
     cluster_secret: str | None = _setting(None, "what nodes of one cluster prove to each other", secret=True)
 
@@ -267,6 +278,11 @@ def environment() -> Mapping[str, str]:
 def bootstrap(flag: str | None, env: Mapping[str, str]) -> str:
     """The addresses that a client command asks first: flag, environment, this machine."""
     return flag or env.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
+
+
+def api_key(env: Mapping[str, str]) -> str | None:
+    """The key that a client command sends along."""
+    return env.get(table()["admin_api_key"].env) or None
 
 
 @cache

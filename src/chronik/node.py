@@ -193,6 +193,7 @@ class _Parts:
     def admin_context(self, kafka_port: int) -> AdminContext:
         from chronik.admin.loopback import Loopback
         from chronik.admin.peers import Peers
+        from chronik.query.gateway import QueryGateway
 
         loop = asyncio.get_running_loop()
         settings = self.services.settings
@@ -207,6 +208,7 @@ class _Parts:
             peers=Peers(settings.node_id, lambda: self.metadata.state),
             loop_time=loop.time,
             started=loop.time(),
+            queries=QueryGateway(settings, self.metadata, self.replicas, kafka_port=kafka_port),
         )
 
     async def stop(self) -> None:

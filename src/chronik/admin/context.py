@@ -10,8 +10,8 @@ from chronik.admin.counts import EventCounts, HttpStats
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.metadata.state import ClusterState
-from chronik.metrics import Histogram
-from chronik.model import NodeId, TopicPartition
+from chronik.model import NodeId
+from chronik.query.gateway import QueryGateway
 from chronik.server.listener import KafkaListener
 from chronik.server.services import Services
 from chronik.storage.store import LogStore
@@ -20,19 +20,7 @@ if TYPE_CHECKING:
     from chronik.admin.loopback import Loopback
     from chronik.admin.peers import Peers
 
-__all__ = ["AdminContext", "QueryFigures"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryFigures:
-    """How search and SQL are doing on this node."""
-
-    is_up: bool = False
-    restarts: int = 0
-    documents: Mapping[TopicPartition, int] = field(default_factory=dict)
-    lag_records: Mapping[TopicPartition, int] = field(default_factory=dict)
-    seconds: Mapping[str, Histogram] = field(default_factory=dict)
-    """By kind of request."""
+__all__ = ["AdminContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +41,8 @@ class AdminContext:
     """For how long each follower has been behind; empty on a node without followers."""
     membership: Any = None
     """The cluster's membership (add, remove, rebalance); None on a node that is a cluster by itself."""
-    queries: Any = None
-    """Search and SQL; None where they are not offered."""
+    queries: QueryGateway
+    """Search and SQL, in a process of their own."""
 
     @property
     def state(self) -> ClusterState:

@@ -46,6 +46,7 @@ class HttpDoor:
         if self._socket is None:
             return
         self._context = build()
+        self._context.queries.start()
         self._server = module.HttpServer(self._context)
         await self._server.start(self._socket)
 
@@ -54,6 +55,7 @@ class HttpDoor:
         if self._server is not None:
             await self._server.stop()
         if self._context is not None:
+            await self._context.queries.close()
             await self._context.loopback.close()
         if taken is not None:
             taken.close()

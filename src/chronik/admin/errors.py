@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from chronik.model import ChronikError, ErrorCode, RequestError, StorageError, Unavailable
+from chronik.query.messages import QueryError
 
 __all__ = ["Failure", "HttpError", "failure_of", "sentence"]
 
@@ -61,6 +62,8 @@ def failure_of(error: Exception) -> tuple[int, Failure]:
     match error:
         case HttpError():
             return error.status, Failure(error.code, error.message)
+        case QueryError():
+            return error.status, Failure(error.code, sentence(error.message))
         case RequestError():
             message = error.message or error.code.name.replace("_", " ")
             return _STATUS.get(error.code, 400), Failure(error.code.name, sentence(message))

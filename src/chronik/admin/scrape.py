@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 
 from chronik import __version__
-from chronik.admin.context import AdminContext, QueryFigures
+from chronik.admin.context import AdminContext
 from chronik.metrics import METRICS, Histogram
 from chronik.model import NO_LEADER, RequestError
 from chronik.replication.partition import Partition
@@ -165,14 +165,13 @@ class NodeCollector:
 
     def _queries(self) -> Iterator[Family]:
         queries = self._context.queries
-        figures = QueryFigures() if queries is None else queries.figures()
-        yield _family("chronik_query_child_up", {(): figures.is_up})
-        yield _family("chronik_query_child_restarts_total", {(): figures.restarts})
-        documents = {(tp.topic, str(tp.partition)): n for tp, n in figures.documents.items()}
-        lag = {(tp.topic, str(tp.partition)): n for tp, n in figures.lag_records.items()}
+        yield _family("chronik_query_child_up", {(): queries.is_up})
+        yield _family("chronik_query_child_restarts_total", {(): queries.restarts})
+        documents = {(tp.topic, str(tp.partition)): one.documents for tp, one in queries.progress.items()}
+        lag = {(tp.topic, str(tp.partition)): n for tp, n in queries.lag().items()}
         yield _family("chronik_index_documents", documents)
         yield _family("chronik_index_lag_records", lag)
-        times = {(kind,): histogram for kind, histogram in figures.seconds.items()}
+        times = {(kind,): histogram for kind, histogram in queries.seconds.items()}
         yield _histograms("chronik_query_seconds", times)
 
 

@@ -28,6 +28,8 @@ GROUPS: Final = (
     "consume",
     "group",
     "transaction",
+    "search",
+    "sql",
     "config",
     "check",
     "version",

@@ -45,6 +45,7 @@ _FACTS: Final = (
     ),
     _fact("broker.id", ConfigKind.INT, "The id of this broker."),
     _fact("broker.rack", ConfigKind.STRING, "Where this broker stands."),
+    _fact("chronik.http.address", ConfigKind.STRING, "Where this broker serves HTTP."),
     _fact("default.replication.factor", ConfigKind.INT, "Replicas of a topic that does not say how many."),
     _fact("listeners", ConfigKind.STRING, "Where this broker listens."),
     _fact("log.dirs", ConfigKind.STRING, "Directory of this broker's data."),

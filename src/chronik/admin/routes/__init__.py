@@ -18,6 +18,8 @@ from chronik.admin.routes.membership import add_node, rebalance, remove_node
 from chronik.admin.routes.messages import messages, produce_message
 from chronik.admin.routes.metrics import metrics
 from chronik.admin.routes.raft import raft_status
+from chronik.admin.routes.search import cat_indices, node_indices, search_all, search_node, search_topic
+from chronik.admin.routes.sql import sql, sql_explain, sql_tables, sql_tables_posted
 from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -41,6 +43,15 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     produce_message,
     groups,
     group_details,
+    search_all,
+    cat_indices,
+    sql,
+    sql_tables,
+    sql_tables_posted,
+    sql_explain,
+    search_node,
+    node_indices,
+    search_topic,
     settings,
     openapi,
     docs_page,

@@ -83,6 +83,9 @@ def _facts(ctx: RequestContext) -> dict[str, str]:
     if broker is not None and "kafka" in broker.endpoints:
         kafka = broker.endpoints["kafka"]
         facts["advertised.listeners"] = f"PLAINTEXT://{kafka.host}:{kafka.port}"
+    if broker is not None and "http" in broker.endpoints:
+        http = broker.endpoints["http"]
+        facts["chronik.http.address"] = f"http://{http.host}:{http.port}"
     return facts
 
 

@@ -1,0 +1,150 @@
+"""A search over the whole cluster: each partition is searched exactly once, on the node that leads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from chronik.admin.context import AdminContext
+from chronik.admin.errors import HttpError
+from chronik.metrics import clock
+from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.query.messages import QueryError
+from chronik.query.request import SearchRequest, SearchResult, check_request, sort_key, sort_of
+
+__all__ = ["NodeSearch", "search_cluster", "search_here"]
+
+SEARCH_SECONDS: Final = 10.0
+
+
+class NodeSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's share of a search."""
+
+    request: SearchRequest
+    partitions: dict[str, list[int]]
+    topic_ids: dict[str, str]
+    """A topic may have been deleted and made anew; an index of the old one must not answer."""
+
+
+async def search_cluster(
+    context: AdminContext, request: SearchRequest, topics: list[str] | None, authorization: str | None
+) -> dict[str, Any]:
+    """`topics` is None for all that are searchable."""
+    began = clock()
+    check_request(request)
+    shares, failures = _shares(context, topics)
+    answers = await asyncio.gather(
+        *(_ask(context, node_id, request, wanted, authorization) for node_id, wanted in shares.items())
+    )
+    total = lag = searched = 0
+    hits: list[dict[str, Any]] = []
+    for answer in answers:
+        total += answer["total"]
+        searched += answer["searched"]
+        lag += answer.get("lag", 0)
+        hits += answer["hits"]
+        failures += answer["failures"]
+    order = sort_of(request)
+    hits.sort(key=lambda hit: sort_key(hit, order))
+    shown = hits[request.from_ : request.from_ + request.size]
+    scores = [hit["_score"] for hit in hits if hit["_score"] is not None]
+    return {
+        "took": round((clock() - began) * 1000, 3),
+        "timed_out": False,
+        "lag": lag,
+        "_shards": {
+            "total": searched + len(failures),
+            "successful": searched,
+            "skipped": 0,
+            "failed": len(failures),
+            "failures": failures[:100],
+        },
+        "hits": {
+            "total": {"value": total, "relation": "gte" if failures else "eq"},
+            "max_score": max(scores) if scores else None,
+            "hits": shown,
+        },
+    }
+
+
+def _shares(
+    context: AdminContext, topics: list[str] | None
+) -> tuple[dict[NodeId, dict[str, list[int]]], list[dict[str, Any]]]:
+    """Which node searches what, and the partitions that nobody can search now."""
+    if context.settings.disable_realtime_index:
+        raise HttpError(409, "index_disabled", "Real-time indexing is turned off on this node.")
+    names = sorted(context.state.topics) if topics is None else topics
+    shares: dict[NodeId, dict[str, list[int]]] = {}
+    failures: list[dict[str, Any]] = []
+    for name in names:
+        topic = context.state.topics.get(name)
+        if topic is None:
+            raise RequestError(ErrorCode.unknown_topic_or_partition, f"There is no topic {name!r}.")
+        if not context.services.topic_config(name).searchable:
+            if topics is not None:
+                raise HttpError(
+                    400,
+                    "not_searchable",
+                    f"Topic {name!r} is not searchable: set its config searchable=true.",
+                )
+            continue
+        for one in topic.partitions:
+            if context.state.is_alive(one.leader):
+                shares.setdefault(one.leader, {}).setdefault(name, []).append(one.partition)
+            else:
+                failures.append({"index": name, "shard": one.partition, "reason": "it has no leader"})
+    return shares, failures
+
+
+async def _ask(
+    context: AdminContext,
+    node_id: NodeId,
+    request: SearchRequest,
+    wanted: dict[str, list[int]],
+    authorization: str | None,
+) -> Mapping[str, Any]:
+    topics = context.state.topics
+    ids = {name: str(topics[name].topic_id) for name in wanted if name in topics}
+    share = NodeSearch(request=request, partitions=wanted, topic_ids=ids)
+    try:
+        if node_id == context.node_id:
+            return await search_here(context, share)
+        answer: Mapping[str, Any] = await context.peers.ask(
+            node_id, "POST", "/_node/search", share, timeout_s=SEARCH_SECONDS, authorization=authorization
+        )
+        return answer
+    except (HttpError, QueryError) as error:
+        if 400 <= error.status < 500:
+            raise
+        reason = str(error)
+    except Unavailable as error:
+        reason = str(error)
+    missing = [
+        {"index": name, "shard": number, "reason": reason} for name, ns in wanted.items() for number in ns
+    ]
+    return {"total": 0, "searched": 0, "hits": [], "failures": missing}
+
+
+async def search_here(context: AdminContext, share: NodeSearch) -> dict[str, Any]:
+    """This node's share: the hits of partitions that it leads."""
+    until: dict[str, dict[str, int]] = {}
+    if share.request.refresh:
+        for name, numbers in share.partitions.items():
+            for number in numbers:
+                here = context.services.replicas.get(TopicPartition(name, number))
+                if here is not None:
+                    until.setdefault(name, {})[str(number)] = here.last_stable_offset
+    body = {
+        "request": msgspec.to_builtins(share.request),
+        "partitions": share.partitions,
+        "topic_ids": share.topic_ids,
+        "until": until,
+    }
+    answer = await context.queries.ask("search", body, timeout_s=SEARCH_SECONDS)
+    found = msgspec.convert(answer, SearchResult)
+    lags = context.queries.lag()
+    lag = sum(lags.get(TopicPartition(name, n), 0) for name, ns in share.partitions.items() for n in ns)
+    return {**msgspec.to_builtins(found), "lag": lag}

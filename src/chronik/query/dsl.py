@@ -1,0 +1,428 @@
+"""Queries in the shapes that people know from Elasticsearch, turned into tantivy's.
+
+A field is a path into the JSON value (`customer.name`), or one of the record's own: `_key`, `_partition`,
+`_offset`, `_timestamp` (also `@timestamp`), `_text` for words anywhere in the value. JSON strings are indexed
+word by word, so a term of several words is looked for as a phrase.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import tantivy
+
+from chronik.query.messages import QueryError
+
+__all__ = ["Translator", "words_of"]
+
+DEPTH_MAX: Final = 20
+CLAUSES_MAX: Final = 1024
+ALIASES: Final[Mapping[str, str]] = {
+    "@timestamp": "_timestamp",
+    "timestamp_ms": "_timestamp",
+    "_all": "_text",
+    "*": "_text",
+}
+NUMBERS: Final[Mapping[str, tantivy.FieldType]] = {
+    "_partition": tantivy.FieldType.Unsigned,
+    "_offset": tantivy.FieldType.Unsigned,
+    "_timestamp": tantivy.FieldType.Integer,
+}
+TEXTS: Final = frozenset({"_key", "_text"})
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?")
+_SPECIAL: Final = re.compile(r"([^\w.@])")
+
+Body: TypeAlias = Any
+Occur: TypeAlias = tantivy.Occur
+
+
+def wrong(message: str) -> QueryError:
+    return QueryError(400, "invalid_query", message)
+
+
+def analyzer() -> tantivy.TextAnalyzer:
+    """Cuts text into words as tantivy's default tokenizer does when it indexes."""
+    filters = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    return filters.filter(tantivy.Filter.remove_long(40)).filter(tantivy.Filter.lowercase()).build()
+
+
+class Translator:
+    """One query, translated for one index; also remembers the words to highlight."""
+
+    def __init__(self, index: tantivy.Index) -> None:
+        self._index = index
+        self._schema = index.schema
+        self._analyzer = analyzer()
+        self._clauses = 0
+        self.words: set[str] = set()
+
+    def translate(self, body: Body, depth: int = 0) -> tantivy.Query:
+        self._clauses += 1
+        if depth > DEPTH_MAX or self._clauses > CLAUSES_MAX:
+            raise wrong(f"A query may nest {DEPTH_MAX} deep and have {CLAUSES_MAX} clauses.")
+        kind, inner = _single(body, "query")
+        match kind:
+            case "match_all":
+                return tantivy.Query.all_query()
+            case "match_none":
+                return tantivy.Query.empty_query()
+            case "bool":
+                return self._bool(inner, depth)
+            case "constant_score":
+                query = self.translate(_need(inner, "filter"), depth + 1)
+                return tantivy.Query.const_score_query(query, float(inner.get("boost", 1.0)))
+            case "query_string" | "simple_query_string":
+                return self._query_string(inner)
+            case "multi_match":
+                return self._multi_match(inner)
+            case "ids":
+                return self._ids(inner)
+            case "exists":
+                return self._exists(str(_need(inner, "field")))
+        leaf = self._leaves().get(kind)
+        if leaf is None:
+            raise wrong(f"There is no query {kind!r}; known are bool, {', '.join(sorted(self._leaves()))}.")
+        if kind == "terms":
+            inner = {name: value for name, value in _mapping(inner, kind).items() if name != "boost"}
+        field, value = _single(inner, kind)
+        return leaf(self._field(field), value)
+
+    def _leaves(self) -> Mapping[str, Callable[[str, Any], tantivy.Query]]:
+        return {
+            "match": self._match,
+            "match_phrase": lambda field, value: self._phrase(field, _value(value, "query")),
+            "term": lambda field, value: self._term(field, _value(value, "value")),
+            "terms": self._terms,
+            "range": self._range,
+            "prefix": lambda field, value: self._prefix(field, _value(value, "value")),
+            "fuzzy": self._fuzzy,
+        }
+
+    def _field(self, name: str) -> str:
+        name = ALIASES.get(name.removesuffix(".keyword"), name.removesuffix(".keyword"))
+        return name if name in NUMBERS or name in TEXTS else f"json.{name}"
+
+    def _tokens(self, text: str) -> list[str]:
+        tokens = self._analyzer.analyze(text[:10_000])
+        self.words.update(tokens)
+        return tokens
+
+    # --- leaves ------------------------------------------------------------------------------------
+
+    def _match(self, field: str, value: Any) -> tantivy.Query:
+        wanted = _value(value, "query")
+        operator = str(value.get("operator", "or")).lower() if isinstance(value, Mapping) else "or"
+        if field in NUMBERS or not isinstance(wanted, str) or field == "_key":
+            return self._term(field, wanted)
+        tokens = self._tokens(wanted)
+        if not tokens:
+            return tantivy.Query.empty_query()
+        parts = [self._word(field, token) for token in tokens]
+        occur = tantivy.Occur.Must if operator == "and" else tantivy.Occur.Should
+        words = parts[0] if len(parts) == 1 else tantivy.Query.boolean_query([(occur, one) for one in parts])
+        return _any([words, *self._typed(field, wanted)])
+
+    def _word(self, field: str, token: str) -> tantivy.Query:
+        return tantivy.Query.term_query(self._schema, field, token)
+
+    def _typed(self, field: str, text: str) -> list[tantivy.Query]:
+        """A word that can also be read as a number, a truth value or a date matches those too."""
+        if field in TEXTS:
+            return []
+        if text in ("true", "false"):
+            return [tantivy.Query.term_query(self._schema, field, text == "true")]
+        if _DATE.fullmatch(text):
+            return [self._date_term(field, text)]
+        try:
+            number = json.loads(text)
+        except ValueError:
+            return []
+        return self._number(field, number) if type(number) in (int, float) else []
+
+    def _number(self, field: str, number: float) -> list[tantivy.Query]:
+        """JSON keeps 5 and 5.0 apart, people do not."""
+        wanted: list[float] = [float(number)]
+        if float(number).is_integer() and abs(number) < 2**63:
+            wanted.append(int(number))
+        return [tantivy.Query.term_query(self._schema, field, one) for one in wanted]
+
+    def _date_term(self, field: str, text: str) -> tantivy.Query:
+        return tantivy.Query.term_query(self._schema, field, parse_date(text))
+
+    def _phrase(self, field: str, value: Any) -> tantivy.Query:
+        if not isinstance(value, str) or field in NUMBERS or field == "_key":
+            return self._term(field, value)
+        tokens = self._tokens(value)
+        if not tokens:
+            return tantivy.Query.empty_query()
+        if len(tokens) == 1:
+            return self._word(field, tokens[0])
+        return tantivy.Query.phrase_query(self._schema, field, list(tokens))
+
+    def _term(self, field: str, value: Any) -> tantivy.Query:
+        if field in NUMBERS:
+            return tantivy.Query.term_query(self._schema, field, self._whole(field, value))
+        if field == "_key":
+            self.words.update(self._analyzer.analyze(str(value)))
+            return tantivy.Query.term_query(self._schema, field, str(value))
+        if isinstance(value, bool):
+            return tantivy.Query.term_query(self._schema, field, value)
+        if isinstance(value, int | float):
+            return _any(self._number(field, value))
+        if not isinstance(value, str):
+            raise wrong("A term is text, a number or a truth value.")
+        return _any([self._phrase(field, value), *self._typed(field, value)])
+
+    def _terms(self, field: str, values: Any) -> tantivy.Query:
+        if not isinstance(values, Sequence) or isinstance(values, str) or len(values) > CLAUSES_MAX:
+            raise wrong(f"terms takes a list of at most {CLAUSES_MAX} values.")
+        return _any([self._term(field, value) for value in values]) if values else tantivy.Query.empty_query()
+
+    def _prefix(self, field: str, value: Any) -> tantivy.Query:
+        if not isinstance(value, str) or field in NUMBERS or not value:
+            raise wrong("A prefix is text, for a field that holds text.")
+        text = value if field == "_key" else value.lower()
+        self.words.add(text)
+        return tantivy.Query.fuzzy_term_query(self._schema, field, text, 0, prefix=True)
+
+    def _fuzzy(self, field: str, value: Any) -> tantivy.Query:
+        text = _value(value, "value")
+        given = value.get("fuzziness", "AUTO") if isinstance(value, Mapping) else "AUTO"
+        if not isinstance(text, str) or field in NUMBERS:
+            raise wrong("fuzzy is for text.")
+        distance = (len(text) > 2) + (len(text) > 5) if given == "AUTO" else given
+        if distance not in (0, 1, 2):
+            raise wrong("fuzziness is 0, 1, 2 or AUTO.")
+        return tantivy.Query.fuzzy_term_query(self._schema, field, text.lower(), int(distance))
+
+    def _exists(self, name: str) -> tantivy.Query:
+        field = self._field(name)
+        if field in NUMBERS or field == "_text":
+            return tantivy.Query.all_query()
+        if field == "_key":
+            return tantivy.Query.range_query(
+                self._schema, "_has_key", tantivy.FieldType.Unsigned, 1, 1, use_inverted_index=True
+            )
+        return tantivy.Query.exists_query(field, True)
+
+    def _range(self, field: str, value: Any) -> tantivy.Query:
+        bounds = {name: one for name, one in _mapping(value, "range").items() if one is not None}
+        if unknown := bounds.keys() - {"gt", "gte", "lt", "lte", "boost", "format"}:
+            raise wrong(f"range knows gt, gte, lt and lte, not {sorted(unknown)[0]!r}.")
+        low, high = bounds.get("gte", bounds.get("gt")), bounds.get("lte", bounds.get("lt"))
+        with_low, with_high = "gt" not in bounds, "lt" not in bounds
+        if low is None and high is None:
+            return self._exists(field.removeprefix("json."))
+        if field in NUMBERS:
+            return tantivy.Query.range_query(
+                self._schema,
+                field,
+                NUMBERS[field],
+                None if low is None else self._whole(field, low),
+                None if high is None else self._whole(field, high),
+                with_low,
+                with_high,
+            )
+        if low is not None and high is not None and not isinstance(low, str) and not isinstance(high, str):
+            # tantivy cannot compare ends of which one is whole and the other is not.
+            sides = [{name: bounds[name]} for name in ("gt", "gte", "lt", "lte") if name in bounds]
+            both = [(tantivy.Occur.Must, self._range(field, side)) for side in sides]
+            return tantivy.Query.boolean_query(both)
+        left = f"{'[' if with_low else '{'}{_bound(low)}"
+        right = f"{_bound(high)}{']' if with_high else '}'}"
+        name = field if field in TEXTS else "json." + _SPECIAL.sub(r"\\\1", field.removeprefix("json."))
+        try:
+            return self._index.parse_query(f"{name}:{left} TO {right}")
+        except ValueError as error:
+            raise wrong(f"The range over {field.removeprefix('json.')!r} makes no sense: {error}.") from None
+
+    def _whole(self, field: str, value: Any) -> int:
+        if field == "_timestamp" and isinstance(value, str) and _DATE.fullmatch(value):
+            return int(parse_date(value).timestamp() * 1000)
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise wrong(f"{field} is a whole number, not {value!r}.") from None
+        low, high = (-(2**63), 2**63 - 1) if field == "_timestamp" else (0, 2**64 - 1)
+        return min(max(number, low), high)
+
+    def _ids(self, inner: Any) -> tantivy.Query:
+        wanted = []
+        for one in _need(inner, "values"):
+            partition, dash, offset = str(one).partition("-")
+            if not (dash and partition.isdecimal() and offset.isdecimal()):
+                raise wrong(f"{one!r} is no id: ids are PARTITION-OFFSET.")
+            both = [self._term("_partition", partition), self._term("_offset", offset)]
+            wanted.append(tantivy.Query.boolean_query([(tantivy.Occur.Must, part) for part in both]))
+        return _any(wanted[:CLAUSES_MAX]) if wanted else tantivy.Query.empty_query()
+
+    # --- compounds -----------------------------------------------------------------------------------
+
+    def _bool(self, inner: Any, depth: int) -> tantivy.Query:
+        inner = _mapping(inner, "bool")
+        parts: list[tuple[Occur, tantivy.Query]] = []
+        places = {
+            "must": tantivy.Occur.Must,
+            "filter": tantivy.Occur.Must,
+            "should": tantivy.Occur.Should,
+            "must_not": tantivy.Occur.MustNot,
+        }
+        if unknown := inner.keys() - {*places, "minimum_should_match", "boost"}:
+            raise wrong(f"bool knows must, filter, should and must_not, not {sorted(unknown)[0]!r}.")
+        for name, occur in places.items():
+            given = inner.get(name, [])
+            for one in given if isinstance(given, list) else [given]:
+                query = self.translate(one, depth + 1)
+                if name == "filter":
+                    query = tantivy.Query.const_score_query(query, 0.0)
+                parts.append((occur, query))
+        if not parts:
+            return tantivy.Query.all_query()
+        occurs = {occur for occur, _ in parts}
+        if occurs == {tantivy.Occur.MustNot}:
+            parts.append((tantivy.Occur.Must, tantivy.Query.all_query()))
+        least = inner.get("minimum_should_match")
+        if least is not None and not isinstance(least, int):
+            raise wrong("minimum_should_match is a whole number.")
+        return tantivy.Query.boolean_query(parts, least)
+
+    def _multi_match(self, inner: Any) -> tantivy.Query:
+        fields = inner.get("fields") or ["_text"]
+        text = _need(inner, "query")
+        kind = "match_phrase" if inner.get("type") == "phrase" else "match"
+        queries = [self.translate({kind: {str(field).partition("^")[0]: text}}) for field in fields]
+        return tantivy.Query.disjunction_max_query(queries)
+
+    def _query_string(self, inner: Any) -> tantivy.Query:
+        inner = {"query": inner} if isinstance(inner, str) else inner
+        text = str(_need(inner, "query"))
+        try:
+            tree = tantivy.parse_query(text)
+        except ValueError:
+            raise wrong(
+                f'{text[:200]!r} cannot be read: write words, "a phrase", field:value, a:[1 TO 5], AND, OR.'
+            ) from None
+        default = str(inner.get("default_field", "_text"))
+        both = str(inner.get("default_operator", "and")).lower() == "and"
+        return self._tree(tree, default, both, 0)
+
+    def _tree(self, node: Mapping[str, Any], default: str, both: bool, depth: int) -> tantivy.Query:
+        """tantivy's own syntax tree; a field it does not know is a path into the JSON value."""
+        self._clauses += 1
+        if depth > DEPTH_MAX or self._clauses > CLAUSES_MAX:
+            raise wrong(f"A query may nest {DEPTH_MAX} deep and have {CLAUSES_MAX} clauses.")
+        match node["type"]:
+            case "all":
+                return tantivy.Query.all_query()
+            case "literal":
+                return self._literal(node, default)
+            case "exists":
+                return self._exists(node["field"])
+            case "boost":
+                query = self._tree(node["underlying"], default, both, depth + 1)
+                return tantivy.Query.boost_query(query, float(node["boost"]))
+            case "range":
+                names = {("lower", "inclusive"): "gte", ("lower", "exclusive"): "gt"}
+                names |= {("upper", "inclusive"): "lte", ("upper", "exclusive"): "lt"}
+                bounds = {
+                    names[side, node[side]["type"]]: _plain(node[side]["value"])
+                    for side in ("lower", "upper")
+                    if node[side]["type"] != "unbounded"
+                }
+                return self._range(self._field(node["field"] or default), bounds)
+            case "bool":
+                return self._tree_bool(node, default, both, depth)
+            case kind:
+                raise wrong(f"{kind} is not supported in a query string.")
+
+    def _literal(self, node: Mapping[str, Any], default: str) -> tantivy.Query:
+        field, phrase = self._field(node["field_name"] or default), node["phrase"]
+        if node["delimiter"] != "none":
+            return self._phrase(field, phrase)
+        if phrase.endswith("*") and len(phrase) > 1:
+            return self._prefix(field, phrase[:-1])
+        return self._match(field, {"query": phrase, "operator": "and"})
+
+    def _tree_bool(self, node: Mapping[str, Any], default: str, both: bool, depth: int) -> tantivy.Query:
+        occurs = {
+            "must": tantivy.Occur.Must,
+            "should": tantivy.Occur.Should,
+            "must_not": tantivy.Occur.MustNot,
+        }
+        loose = tantivy.Occur.Must if both else tantivy.Occur.Should
+        parts = []
+        for occur, child in node["clauses"]:
+            query = self._tree(child, default, both, depth + 1)
+            parts.append((loose if occur is None else occurs[occur], query))
+        if parts and all(occur == tantivy.Occur.MustNot for occur, _ in parts):
+            parts.append((tantivy.Occur.Must, tantivy.Query.all_query()))
+        return tantivy.Query.boolean_query(parts) if parts else tantivy.Query.all_query()
+
+
+def words_of(text: str) -> list[str]:
+    return list(analyzer().analyze(text))
+
+
+def parse_date(text: str) -> datetime.datetime:
+    try:
+        date = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise wrong(f"{text!r} is no date.") from None
+    return date if date.tzinfo else date.replace(tzinfo=datetime.UTC)
+
+
+def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:
+    if len(queries) == 1:
+        return queries[0]
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+
+
+def _bound(value: Any) -> str:
+    if value is None:
+        return "*"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise wrong("The ends of a range are numbers, dates or text.")
+    if isinstance(value, str):
+        if _DATE.fullmatch(value):
+            return parse_date(value).astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return _SPECIAL.sub(r"\\\1", value.lower())
+    return json.dumps(value)
+
+
+def _plain(text: str) -> Any:
+    """A bound of a query string: a number where it is one."""
+    try:
+        number = json.loads(text)
+    except ValueError:
+        return text
+    return number if type(number) in (int, float) else text
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong(f"{what} takes an object.")
+    return value
+
+
+def _single(value: Any, what: str) -> tuple[str, Any]:
+    mapping = _mapping(value, what)
+    if len(mapping) != 1:
+        raise wrong(f"{what} takes an object with exactly one entry.")
+    ((name, inner),) = mapping.items()
+    return str(name), inner
+
+
+def _need(value: Any, name: str) -> Any:
+    mapping = _mapping(value, "this query")
+    if name not in mapping:
+        raise wrong(f"{name!r} is missing.")
+    return mapping[name]
+
+
+def _value(value: Any, name: str) -> Any:
+    """`{"field": value}` or `{"field": {"query": value}}`."""
+    return _need(value, name) if isinstance(value, Mapping) else value

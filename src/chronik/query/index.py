@@ -1,0 +1,307 @@
+"""The search index of one topic: documents in, hits out, and proof that its files are what was written.
+
+tantivy's segment files are written once and end in a checksum of themselves. They are checked when an index
+is opened, and again whenever a file's size or time is not what it was: a damaged index must not answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import tantivy
+
+from chronik.query.dsl import Translator
+from chronik.query.messages import QueryError
+from chronik.records.reader import Record
+
+__all__ = ["IndexDamaged", "TopicIndex"]
+
+FORMAT: Final = "1"
+WRITER_BYTES: Final = 24 * 1024 * 1024
+TEXT_BYTES_MAX: Final = 256 * 1024
+_FOOTER_MAGIC: Final = 1337
+_FOOTER_TAIL: Final = struct.Struct("<II")
+_MUTABLE: Final = frozenset({"meta.json", ".managed.json", "chronik.format"})
+
+
+class IndexDamaged(Exception):
+    """The files are not what was written; the index is to be built again."""
+
+
+class Hit(NamedTuple):
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    text: str | None
+    score: float | None
+
+
+class Found(NamedTuple):
+    total: int
+    hits: list[Hit]
+    words: set[str]
+
+
+def _schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_unsigned_field("_partition", stored=True, indexed=True, fast=True)
+    builder.add_unsigned_field("_offset", stored=True, indexed=True, fast=True)
+    builder.add_integer_field("_timestamp", stored=True, indexed=True, fast=True)
+    builder.add_unsigned_field("_has_key", indexed=True)
+    builder.add_text_field("_key", stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("_text", stored=True)
+    builder.add_json_field("json", fast=True, expand_dots_enabled=True)
+    return builder.build()
+
+
+class TopicIndex:
+    """Not safe for use from two threads at once, except that `search` may run beside the writing methods."""
+
+    def __init__(self, path: Path) -> None:
+        """Open what is there, or begin anew. Raises IndexDamaged for files that cannot be trusted."""
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        mark = path / "chronik.format"
+        try:
+            if (path / "meta.json").exists():
+                if not mark.exists() or mark.read_text() != FORMAT:
+                    raise IndexDamaged("it has another format")
+                verify(path)
+                self._index = tantivy.Index.open(str(path))
+            else:
+                self._index = tantivy.Index(_schema(), path=str(path))
+                mark.write_text(FORMAT)
+        except ValueError as error:
+            raise IndexDamaged(str(error)) from error
+        self._index.config_reader("manual")
+        self._index.reload()
+        self._schema = self._index.schema
+        self._writer: tantivy.IndexWriter | None = None
+        self._seen: dict[str, tuple[int, int]] = {}
+        self.pending = 0
+        self.check()
+
+    def close(self) -> None:
+        self._writer = None
+
+    @staticmethod
+    def remove(path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    # --- writing -----------------------------------------------------------------------------------
+
+    def add(self, partition: int, records: Iterable[Record]) -> int:
+        """Take these records in; they can be found after `commit`. Returns how many there were."""
+        if self._writer is None:
+            # A crash of the process can leave the lock file behind, but not the lock.
+            self._writer = self._index.writer(WRITER_BYTES, 1)
+        count = 0
+        for record in records:
+            self._writer_add(self._writer, partition, record)
+            count += 1
+        self.pending += count
+        return count
+
+    def _writer_add(self, writer: tantivy.IndexWriter, partition: int, record: Record) -> None:
+        document, value = _document(partition, record)
+        if value is not None:
+            try:
+                writer.add_json(f'{document[:-1]},"json":{value}}}')
+            except ValueError:
+                pass  # deeper or stranger than tantivy takes: its words can still be found
+            else:
+                return
+        writer.add_json(document)
+
+    def commit(self) -> None:
+        if self._writer is not None and self.pending:
+            self._writer.commit()
+            self.pending = 0
+            self._index.reload()
+            self._note_files()
+
+    def purge(self, partition: int, before_offset: int) -> None:
+        """Forget documents of records that the log no longer has."""
+        if self._writer is None:
+            self._writer = self._index.writer(WRITER_BYTES, 1)
+        old = tantivy.Query.range_query(
+            self._schema, "_offset", tantivy.FieldType.Unsigned, 0, before_offset, include_upper=False
+        )
+        both = [(tantivy.Occur.Must, self._of(partition)), (tantivy.Occur.Must, old)]
+        self._writer.delete_documents_by_query(tantivy.Query.boolean_query(both))
+        self.pending += 1
+
+    def rest(self) -> None:
+        """Nothing came for a while: give the writer's memory back."""
+        if self._writer is not None and not self.pending:
+            self._writer = None
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def _of(self, partition: int) -> tantivy.Query:
+        return tantivy.Query.term_query(self._schema, "_partition", partition)
+
+    def span(self, partition: int) -> tuple[int, int, int]:
+        """First offset, offset behind the last, and number of documents of a partition."""
+        searcher, mine = self._index.searcher(), self._of(partition)
+        ends: list[int] = []
+        count = 0
+        for order in (tantivy.Order.Asc, tantivy.Order.Desc):
+            found = searcher.search(mine, 1, order_by_field="_offset", order=order)
+            count = _count(found)
+            ends += [int(value) for value, _ in found.hits]
+        return (ends[0], ends[1] + 1, count) if len(ends) == 2 else (0, 0, 0)
+
+    @property
+    def documents(self) -> int:
+        return self._index.searcher().num_docs
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for size, _ in self._seen.values())
+
+    def search(
+        self, body: Any, partitions: list[int], *, limit: int, order: str | None, ascending: bool
+    ) -> Found:
+        """The first `limit` hits in these partitions, by score or by `order`, and how many there are."""
+        translator = Translator(self._index)
+        wanted = translator.translate(body)
+        mine = tantivy.Query.term_set_query(self._schema, "_partition", partitions)
+        query = tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, tantivy.Query.const_score_query(mine, 0.0))]
+        )
+        searcher = self._index.searcher()
+        try:
+            found = searcher.search(
+                query,
+                max(1, limit),
+                order_by_field=order,
+                order=tantivy.Order.Asc if ascending else tantivy.Order.Desc,
+            )
+        except ValueError as error:
+            raise QueryError(400, "invalid_query", f"{error}.") from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise QueryError(400, "invalid_query", "The search engine cannot run this query.") from error
+        hits = [
+            _hit(searcher.doc(address), float(value) if order is None else None)
+            for value, address in found.hits[:limit]
+        ]
+        return Found(_count(found), hits, translator.words)
+
+    # --- trust -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """IndexDamaged if a file that never changes has changed."""
+        try:
+            current = _files(self.path)
+            for name, seen in self._seen.items():
+                if name in current and current[name] != seen:
+                    verify_file(self.path / name)
+            self._seen = {name: seen for name, seen in current.items() if name not in _MUTABLE}
+            if not (self.path / "meta.json").exists():
+                raise IndexDamaged("meta.json is gone")
+        except FileNotFoundError:
+            pass  # merged away between two looks
+
+    def _note_files(self) -> None:
+        self._seen = {name: seen for name, seen in _files(self.path).items() if name not in _MUTABLE}
+
+
+def _count(found: tantivy.SearchResult) -> int:
+    return int(getattr(found, "count", None) or 0)
+
+
+def _document(partition: int, record: Record) -> tuple[str, str | None]:
+    """A document without its JSON field, and the value if it is a JSON object of its own."""
+    fields: dict[str, object] = {
+        "_partition": partition,
+        "_offset": record.offset,
+        "_timestamp": record.timestamp_ms,
+        "_has_key": int(record.key is not None),
+    }
+    if record.key is not None:
+        fields["_key"] = record.key[:1024].decode("utf-8", "replace")
+    value: str | None = None
+    if record.value:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = record.value[:TEXT_BYTES_MAX].decode(
+                "utf-8", "ignore" if len(record.value) > TEXT_BYTES_MAX else "strict"
+            )
+            fields["_text"] = text
+            if len(record.value) <= TEXT_BYTES_MAX and _is_object(record.value):
+                value = text
+    return msgspec.json.encode(fields).decode(), value
+
+
+def _is_object(value: bytes) -> bool:
+    """Exactly one JSON object: it is pasted into a document, so nothing may follow it."""
+    if value.lstrip()[:1] != b"{":
+        return False
+    try:
+        msgspec.json.decode(value, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _hit(document: tantivy.Document, score: float | None) -> Hit:
+    return Hit(
+        partition=document.get_first("_partition") or 0,
+        offset=document.get_first("_offset") or 0,
+        timestamp_ms=document.get_first("_timestamp") or 0,
+        key=document.get_first("_key"),
+        text=document.get_first("_text"),
+        score=score,
+    )
+
+
+def _files(path: Path) -> dict[str, tuple[int, int]]:
+    found = {}
+    for entry in path.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            stat = entry.stat()
+            found[entry.name] = (stat.st_size, stat.st_mtime_ns)
+    return found
+
+
+def verify(path: Path) -> None:
+    """Every file that the index's own list names is there and is what was written."""
+    try:
+        meta = json.loads((path / "meta.json").read_bytes())
+        segments = {str(one["segment_id"]).replace("-", "") for one in meta["segments"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise IndexDamaged(f"meta.json cannot be read: {error}") from error
+    there: set[str] = set()
+    for entry in path.iterdir():
+        segment = entry.name.partition(".")[0]
+        if segment in segments:
+            there.add(segment)
+            verify_file(entry)
+    if missing := segments - there:
+        raise IndexDamaged(f"{len(missing)} segments are gone")
+
+
+def verify_file(path: Path) -> None:
+    """A segment's file ends in JSON with its checksum, that JSON's length, and a magic number."""
+    data = path.read_bytes()
+    try:
+        length, magic = _FOOTER_TAIL.unpack(data[-8:])
+        if magic != _FOOTER_MAGIC or length > len(data) - 8:
+            raise IndexDamaged(f"{path.name} has no end")
+        footer = json.loads(data[-8 - length : -8])
+        wanted = footer["crc"]
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise IndexDamaged(f"{path.name} has no readable end") from error
+    if zlib.crc32(memoryview(data)[: -8 - length]) != wanted:
+        raise IndexDamaged(f"{path.name} is not what was written")

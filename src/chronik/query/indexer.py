@@ -1,0 +1,261 @@
+"""Follows the committed log of the partitions this node leads and keeps their indexes up to date.
+
+One task reads; tantivy's work happens on a thread of its own. What fails is tried again after a pause that
+grows; a damaged index is thrown away and built again from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from chronik.client import Cluster, Consumer, Fetched, FetchOptions
+from chronik.client.offsets import EARLIEST, LATEST, list_offsets
+from chronik.model import ChronikError, TopicPartition
+from chronik.query.index import IndexDamaged, TopicIndex
+from chronik.query.messages import Assignment, PartitionProgress, Progress
+
+__all__ = ["Indexer", "Topic"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+POLL_MS: Final = 200
+COMMIT_SECONDS: Final = 0.3
+COMMIT_RECORDS: Final = 50_000
+REST_SECONDS: Final = 20.0
+RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS_MAX: Final = 30.0
+
+
+@dataclass(slots=True)
+class Topic:
+    """A searchable topic and how far its index is."""
+
+    name: str
+    topic_id: str
+    index: TopicIndex
+    positions: dict[int, int] = field(default_factory=dict)
+    """What was added; found after the next commit."""
+    committed: dict[int, int] = field(default_factory=dict)
+    targets: dict[int, int] = field(default_factory=dict)
+    """A partition is ready once it has reached the end that the log had when indexing began."""
+    starts: dict[int, int] = field(default_factory=dict)
+    documents: dict[int, int] = field(default_factory=dict)
+    committed_at: float = 0.0
+
+    def is_ready(self, partition: int) -> bool:
+        return partition in self.committed and self.committed[partition] >= self.targets.get(partition, 0)
+
+
+class Indexer:
+    def __init__(
+        self, root: Path, connect: Callable[[], Cluster], on_progress: Callable[[Progress], None]
+    ) -> None:
+        self._root = root
+        self._connect = connect
+        self._on_progress = on_progress
+        self._wanted: Mapping[str, tuple[str, list[int]]] = {}
+        self._changed = asyncio.Event()
+        self._moved = asyncio.Condition()
+        self._thread = ThreadPoolExecutor(1, "index")
+        self._loop = asyncio.get_running_loop()
+        self.topics: dict[str, Topic] = {}
+
+    def assign(self, assignment: Assignment) -> None:
+        self._wanted = assignment.topics
+        self._changed.set()
+
+    async def run(self) -> None:
+        """For ever: whatever goes wrong is logged and tried again."""
+        pause = RETRY_SECONDS
+        while True:
+            began = self._loop.time()
+            try:
+                self._changed.clear()
+                await self._follow()
+            except asyncio.CancelledError:
+                raise
+            except (IndexDamaged, ChronikError, OSError, ValueError) as error:
+                log.warning("indexing pauses for %.0f s: %s", pause, error)
+                await self._pause(pause)
+            except BaseException as error:  # tantivy's panics are no Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                log.exception("indexing failed; it goes on in %.0f s", pause)
+                await self._pause(pause)
+            pause = RETRY_SECONDS if self._loop.time() - began > 60 else min(pause * 2, RETRY_SECONDS_MAX)
+
+    async def _pause(self, seconds: float) -> None:
+        """Let go of everything half done: the next run starts from what the indexes hold."""
+        for topic in self.topics.values():
+            topic.index.close()
+        self.topics.clear()
+        await asyncio.sleep(seconds)
+
+    async def until(self, wanted: Mapping[TopicPartition, int]) -> None:
+        """Wait until everything before these offsets can be found; gives up only by its caller's deadline."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: all(self._reached(tp, end) for tp, end in wanted.items()))
+
+    def _reached(self, tp: TopicPartition, end: int) -> bool:
+        topic = self.topics.get(tp.topic)
+        return topic is not None and topic.committed.get(tp.partition, 0) >= end
+
+    # --- one run until the assignment changes or something fails ---------------------------------------
+
+    async def _follow(self) -> None:
+        async with self._connect() as cluster:
+            await self._open(cluster)
+            positions = {
+                TopicPartition(topic.name, number): offset
+                for topic in self.topics.values()
+                for number, offset in topic.positions.items()
+            }
+            await self._report()
+            if not positions:
+                await self._changed.wait()
+                return
+            options = FetchOptions(read_committed=True, max_wait_ms=POLL_MS, max_bytes=8 * 1024 * 1024)
+            async with Consumer(cluster, options, on_out_of_range="earliest") as consumer:
+                consumer.assign(positions)
+                idle_since = self._loop.time()
+                while not self._changed.is_set():
+                    fetched = await consumer.poll(POLL_MS)
+                    if fetched:
+                        idle_since = self._loop.time()
+                    await self._take(fetched, idle_since)
+
+    async def _open(self, cluster: Cluster) -> None:
+        wanted = self._wanted
+        for name in [name for name in self.topics if name not in wanted]:
+            self.topics.pop(name).index.close()
+        for name, (topic_id, partitions) in wanted.items():
+            topic = self.topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                index = await self._on_thread(partial(self._index, name, topic_id))
+                topic = self.topics[name] = Topic(name, topic_id, index)
+            tps = [TopicPartition(name, number) for number in partitions]
+            ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
+            starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
+            for number in [number for number in topic.positions if number not in partitions]:
+                for kept in (topic.positions, topic.committed, topic.targets, topic.starts, topic.documents):
+                    kept.pop(number, None)
+            for tp in tps:
+                await self._open_partition(topic, tp.partition, starts[tp].offset, ends[tp].offset)
+        await self._on_thread(self._remove_others)
+
+    async def _open_partition(self, topic: Topic, number: int, start: int, end: int) -> None:
+        if number in topic.positions:
+            return
+        first, position, documents = await self._on_thread(lambda: topic.index.span(number))
+        if position > end:
+            raise IndexDamaged(self._forget(topic, f"{topic.name} holds more than its log"))
+        if documents and first < start:
+            await self._on_thread(lambda: topic.index.purge(number, start))
+        topic.starts[number] = start
+        topic.documents[number] = documents
+        topic.positions[number] = topic.committed[number] = max(position, start)
+        topic.targets[number] = end
+
+    def _index(self, name: str, topic_id: str) -> TopicIndex:
+        path = self._root / f"{name}.{topic_id}"
+        try:
+            return TopicIndex(path)
+        except IndexDamaged as error:
+            log.warning("the index of %s is damaged (%s): it is built again from the log", name, error)
+            TopicIndex.remove(path)
+            return TopicIndex(path)
+
+    def _forget(self, topic: Topic, why: str) -> str:
+        """Throw an index away; the next run builds it again."""
+        self.topics.pop(topic.name, None)
+        topic.index.close()
+        TopicIndex.remove(topic.index.path)
+        return why
+
+    def damaged(self, topic: Topic, why: str) -> None:
+        """Somebody who searched found out."""
+        if self.topics.get(topic.name) is topic:
+            log.warning("the index of %s is damaged (%s): it is built again from the log", topic.name, why)
+            self._forget(topic, why)
+            self._changed.set()
+
+    def damaged_from_thread(self, topic: Topic, why: str) -> None:
+        self._loop.call_soon_threadsafe(self.damaged, topic, why)
+
+    def _remove_others(self) -> None:
+        """Indexes of topics that are gone, or no longer searchable here and older than a day of disuse."""
+        if not self._root.is_dir():
+            return
+        known = {f"{topic.name}.{topic.topic_id}" for topic in self.topics.values()}
+        names = {topic.name for topic in self.topics.values()}
+        for path in self._root.iterdir():
+            name, _, topic_id = path.name.rpartition(".")
+            if path.name not in known and name in names and _is_uuid(topic_id):
+                TopicIndex.remove(path)
+
+    async def _take(self, fetched: list[Fetched], idle_since: float) -> None:
+        for part in fetched:
+            topic = self.topics.get(part.tp.topic)
+            if topic is None or part.tp.partition not in topic.positions:
+                continue
+            await self._on_thread(partial(self._add, topic, part))
+        now = self._loop.time()
+        moved = False
+        for topic in list(self.topics.values()):
+            due = now - topic.committed_at >= COMMIT_SECONDS or topic.index.pending >= COMMIT_RECORDS
+            if topic.positions != topic.committed and not topic.index.pending:
+                topic.committed = dict(topic.positions)  # nothing but markers and aborted records
+                moved = True
+            elif topic.index.pending and due:
+                positions = dict(topic.positions)
+                await self._on_thread(topic.index.commit)
+                topic.committed_at = self._loop.time()
+                topic.committed = positions
+                moved = True
+            elif now - idle_since > REST_SECONDS:
+                topic.index.rest()
+        if moved:
+            await self._report()
+
+    def _add(self, topic: Topic, part: Fetched) -> None:
+        number = part.tp.partition
+        topic.documents[number] = topic.documents.get(number, 0) + topic.index.add(number, part.records())
+        topic.positions[number] = part.next_offset
+        if part.log_start_offset > topic.starts.get(number, 0):
+            topic.starts[number] = part.log_start_offset
+            topic.index.purge(number, part.log_start_offset)
+
+    async def _report(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+        partitions = []
+        for topic in self.topics.values():
+            for number, offset in topic.committed.items():
+                documents = topic.documents.get(number, 0)
+                partitions.append(
+                    PartitionProgress(
+                        topic=topic.name, partition=number, next_offset=offset, documents=documents
+                    )
+                )
+        self._on_progress(Progress(partitions=partitions))
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._thread, work)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

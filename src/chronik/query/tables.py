@@ -1,0 +1,177 @@
+"""A topic as a table: columns of what was read so far, in Parquet files, and the young rest in memory.
+
+A partition's rows lie in files named by the offsets they cover, one after the other without a gap, so the
+next query reads only what came since. The fields of JSON values are columns of the files, with the types
+that the values in that file have; DuckDB finds the common type over all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from chronik.query.columns import SCHEMA
+
+__all__ = ["BASE_COLUMNS", "PartitionColumns", "TopicColumns", "quoted", "single", "table_source"]
+
+FLUSH_ROWS: Final = 50_000
+FLUSH_BYTES: Final = 32 * 1024 * 1024
+JSON_COLUMNS_MAX: Final = 300
+BASE_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_TEXT: Final = "COALESCE(TRY(decode({0})), {0}::VARCHAR)"
+_NUMBERS: Final = dict.fromkeys(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"), "BIGINT")
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+class PartitionColumns:
+    """What was read of one partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._files: list[tuple[int, int, Path]] = []
+        self._tail: list[pa.RecordBatch] = []
+        for path in sorted(directory.iterdir()):
+            first, dash, end = path.stem.partition("-")
+            follows = not self._files or (first.isdecimal() and int(first) == self._files[-1][1])
+            if path.suffix == ".parquet" and dash and first.isdecimal() and end.isdecimal() and follows:
+                self._files.append((int(first), int(end), path))
+            else:
+                path.unlink(missing_ok=True)
+        self.first = self._files[0][0] if self._files else 0
+        self.position = self._files[-1][1] if self._files else 0
+        self._tail_first = self.position
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._files and not self._tail
+
+    def begin_at(self, offset: int) -> None:
+        """Nothing before this offset will be read: the log no longer has it, or nobody needs it."""
+        self.first = self.position = self._tail_first = offset
+
+    def trim(self, log_start_offset: int) -> None:
+        """Forget files whose records the log has deleted."""
+        while self._files and self._files[0][1] <= log_start_offset:
+            self._files.pop(0)[2].unlink(missing_ok=True)
+            self.first = self._files[0][0] if self._files else self._tail_first
+
+    def add(self, batches: list[pa.RecordBatch], next_offset: int) -> None:
+        self._tail += batches
+        self.position = next_offset
+
+    @property
+    def is_due(self) -> bool:
+        rows = sum(batch.num_rows for batch in self._tail)
+        return bool(rows >= FLUSH_ROWS) or bool(sum(batch.nbytes for batch in self._tail) >= FLUSH_BYTES)
+
+    def flush(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Write what is in memory to a file. Blocking."""
+        if not self._tail:
+            self._tail_first = self.position
+            return
+        path = self._directory / f"{self._tail_first:020d}-{self.position:020d}.parquet"
+        partial = path.with_suffix(".partial")
+        connection.register("tail", pa.Table.from_batches(self._tail, SCHEMA))
+        try:
+            source = table_source(connection, "tail")
+            connection.execute(
+                f"COPY ({source}) TO {literal(str(partial))} (FORMAT parquet, COMPRESSION zstd)"
+            )
+            os.replace(partial, path)
+        finally:
+            connection.unregister("tail")
+            partial.unlink(missing_ok=True)
+        self._files.append((self._tail_first, self.position, path))
+        self._tail, self._tail_first = [], self.position
+
+    def files(self) -> list[Path]:
+        return [path for _, _, path in self._files]
+
+    def tail(self) -> list[pa.RecordBatch]:
+        return list(self._tail)
+
+
+class TopicColumns:
+    def __init__(self, root: Path, topic: str, topic_id: str) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self._directory = root / f"{topic}.{topic_id}"
+        for old in root.glob(f"{topic}.*"):
+            if old.name != self._directory.name and old.name.count(".") == self._directory.name.count("."):
+                shutil.rmtree(old, ignore_errors=True)
+        self._partitions: dict[int, PartitionColumns] = {}
+
+    def partition(self, number: int) -> PartitionColumns:
+        found = self._partitions.get(number)
+        if found is None:
+            found = self._partitions[number] = PartitionColumns(self._directory / str(number))
+        return found
+
+    def remove(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def single(connection: duckdb.DuckDBPyConnection, query: str, given: list[Any] | None = None) -> Any:
+    """The one value of a query; everything is fetched, since a connection has one open result at most."""
+    rows = connection.execute(query, given or []).fetchall()
+    return rows[0][0] if rows else None
+
+
+def table_source(connection: duckdb.DuckDBPyConnection, relation: str) -> str:
+    """SELECT that turns raw columns into the table's: text for bytes, a column for each JSON field."""
+    text = f"SELECT *, {_TEXT.format('value')} AS text FROM {relation}"
+    objects = f"SELECT text::JSON AS value FROM ({text}) WHERE text LIKE '{{%' AND json_valid(text)"
+    structure = single(connection, f"SELECT json_group_structure(value) FROM ({objects})")
+    fields = json.loads(structure) if structure else {}
+    extracted = json_columns(fields if isinstance(fields, Mapping) else {})
+    return (
+        'SELECT partition, "offset", timestamp::TIMESTAMP AS timestamp, '
+        f"{_TEXT.format('key')} AS key, text AS value, headers{''.join(extracted)} "
+        f"FROM (SELECT *, CASE WHEN text LIKE '{{%' AND json_valid(text) THEN text END AS document "
+        f"FROM ({text}))"
+    )
+
+
+def json_columns(structure: Mapping[str, Any]) -> list[str]:
+    columns = []
+    taken = {name.lower() for name in BASE_COLUMNS}
+    for name, kind in list(structure.items())[:JSON_COLUMNS_MAX]:
+        if not name or "\x00" in name:
+            continue
+        column = name
+        while column.lower() in taken:
+            column = f"value.{column}"
+        taken.add(column.lower())
+        path = literal("$." + json.dumps(name, ensure_ascii=False))
+        if isinstance(kind, str) and kind not in ("JSON", "NULL"):
+            target = _NUMBERS.get(kind, kind)
+            taken_out = f"json_extract_string(document, {path})"
+            value = taken_out if target == "VARCHAR" else f"TRY_CAST({taken_out} AS {target})"
+        else:
+            value = f"json_extract(document, {path})::VARCHAR"
+        columns.append(f", {value} AS {quoted(column)}")
+    return columns
+
+
+def remove_unknown(root: Path, known: set[str]) -> None:
+    """Columns of topics that are gone."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in root.iterdir():
+            if path.is_dir() and path.name not in known:
+                shutil.rmtree(path, ignore_errors=True)

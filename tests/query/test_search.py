@@ -1,0 +1,181 @@
+"""Search on a real node: what is written is found, and what goes wrong there stays there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.query.conftest import QueryNode, Refused, wait_for
+from tests.query.load import orders, produce
+
+ALL = {"match_all": {}}
+
+
+def test_no_process_is_paid_for_until_it_is_needed(node: QueryNode) -> None:
+    node.create("plain")
+    produce(node.bootstrap, "plain", orders(100))
+    assert node.child_pid() is None
+    assert node.metric("chronik_query_child_up") == 0
+    node.create("orders", searchable=True)
+    wait_for("the query process", node.child_pid)
+
+
+def test_totals_equal_a_scan(node: QueryNode) -> None:
+    node.create("orders", 3, searchable=True)
+    values = list(orders(20_000))
+    assert produce(node.bootstrap, "orders", values) == 20_000
+    assert node.total("orders", ALL) == 20_000
+    ada = sum(value["customer"] == "ada" and value["total"] > 200 for value in values)
+    assert node.total("orders", {"query_string": {"query": "customer:ada AND total:>200"}}) == ada
+    phrase = sum("express delivery" in value["note"] for value in values)
+    assert node.total("orders", {"match_phrase": {"note": "express delivery"}}) == phrase
+    newest = node.search("orders", ALL, sort=[{"@timestamp": "desc"}], size=3)["hits"]["hits"]
+    assert max(hit["_source"]["id"] for hit in newest) == 19_999
+    sorted_ids = {"range": {"id": {"lt": 50}}}
+    by_field = node.search("orders", sorted_ids, sort=[{"id": "desc"}], size=5)
+    assert [hit["_source"]["id"] for hit in by_field["hits"]["hits"]] == [49, 48, 47, 46, 45]
+
+
+def test_a_record_is_found_within_two_seconds(node: QueryNode) -> None:
+    node.create("orders", searchable=True)
+    produce(node.bootstrap, "orders", [{"note": "warm"}])
+    assert node.total("orders", ALL) == 1
+    produce(node.bootstrap, "orders", [{"note": "needle"}])
+    began = time.monotonic()
+    found = {"query": {"match": {"note": "needle"}}}
+    wait_for("the record", lambda: node.http("POST", "/orders/_search", found)["hits"]["total"]["value"])
+    assert time.monotonic() - began < 2
+
+
+def test_it_resumes_after_a_restart(node: QueryNode) -> None:
+    node.create("orders", searchable=True)
+    produce(node.bootstrap, "orders", orders(500))
+    assert node.total("orders", ALL) == 500
+    node.stop()
+    node.start()
+    produce(node.bootstrap, "orders", orders(500, 500))
+    assert node.total("orders", ALL) == 1000
+    ids = node.search("orders", {"terms": {"id": [499, 500]}}, sort=["id"])["hits"]["hits"]
+    assert [hit["_source"]["id"] for hit in ids] == [499, 500]
+
+
+def test_what_is_searchable_can_be_changed(node: QueryNode) -> None:
+    node.create("orders")
+    produce(node.bootstrap, "orders", orders(50))
+    with pytest.raises(Refused) as refused:
+        node.search("orders", ALL)
+    assert refused.value.code == "not_searchable"
+    node.http("POST", "/admin/topics/orders/config", {"config": {"searchable": True}})
+    wait_for("the index", lambda: node.search("orders", ALL)["_shards"]["failed"] == 0)
+    assert node.total("orders", ALL) == 50
+    node.http("DELETE", "/admin/topics/orders")
+    node.create("orders", searchable=True)
+    produce(node.bootstrap, "orders", orders(3))
+    wait_for("the new index", lambda: node.search("orders", ALL)["_shards"]["failed"] == 0)
+    assert node.total("orders", ALL) == 3
+
+
+def test_produce_does_not_notice_a_dying_query_process(node: QueryNode) -> None:
+    node.create("orders", searchable=True)
+    wait_for("the query process", node.child_pid)
+    stop = threading.Event()
+    killed = 0
+
+    def kill() -> None:
+        nonlocal killed
+        while not stop.is_set():
+            if (pid := node.child_pid()) is not None:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+            stop.wait(0.1)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        assert produce(node.bootstrap, "orders", orders(30_000)) == 30_000
+    finally:
+        stop.set()
+        killer.join()
+    assert killed
+    wait_for("all records", lambda: node.search("orders", ALL)["hits"]["total"]["value"] == 30_000)
+    assert node.total("orders", ALL) == 30_000
+
+
+def index_directory(node: QueryNode, topic: str) -> Path:
+    (found,) = (node.data_dir / "query" / "index").glob(f"{topic}.*")
+    return found
+
+
+def test_a_locked_index_stops_nobody(node: QueryNode) -> None:
+    node.create("orders", searchable=True)
+    produce(node.bootstrap, "orders", orders(10))
+    assert node.total("orders", ALL) == 10
+    node.stop()
+    with (index_directory(node, "orders") / ".tantivy-writer.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        node.start()
+        assert produce(node.bootstrap, "orders", orders(100, 10)) == 100
+        wait_for("the complaint", lambda: "indexing pauses" in node.log_tail())
+    wait_for("all records", lambda: node.search("orders", ALL)["hits"]["total"]["value"] == 110)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_damaged_index_is_built_again_and_never_wrong(node: QueryNode, running: bool) -> None:
+    node.create("orders", searchable=True)
+    produce(node.bootstrap, "orders", orders(2000))
+    assert node.total("orders", ALL) == 2000
+    if not running:
+        node.stop()
+    for path in index_directory(node, "orders").iterdir():
+        if path.suffix in (".store", ".idx", ".term", ".fast"):
+            data = bytearray(path.read_bytes())
+            for place in range(0, len(data) - 100, 37):
+                data[place] ^= 0x55
+            with path.open("r+b") as file:
+                file.write(data)
+    if not running:
+        node.start()
+    deadline = time.monotonic() + 30
+    while True:
+        answer = node.search("orders", {"range": {"id": {"lt": 1000}}}, size=0)
+        if answer["_shards"]["failed"] == 0:
+            assert answer["hits"]["total"] == {"value": 1000, "relation": "eq"}
+            break
+        assert answer["hits"]["total"]["relation"] == "gte"
+        assert time.monotonic() < deadline
+    assert "is damaged" in node.log_tail()
+
+
+def test_bad_searches_are_refused(node: QueryNode) -> None:
+    node.create("orders", searchable=True)
+    for body, code in (
+        ({"query": {"nope": {}}}, "invalid_query"),
+        ({"size": 100_000}, "invalid_query"),
+        ({"query": "text"}, "invalid_body"),
+        ({"what": 1}, "invalid_body"),
+    ):
+        wait_for("the index", lambda: node.search("orders", ALL)["_shards"]["failed"] == 0)
+        with pytest.raises(Refused) as refused:
+            node.http("POST", "/orders/_search", body)
+        assert (refused.value.status, refused.value.code) == (400, code)
+    with pytest.raises(Refused) as refused:
+        node.http("POST", "/nothing/_search", {})
+    assert refused.value.status == 404
+
+
+def test_it_can_be_turned_off(tmp_path: Path) -> None:
+    with QueryNode(tmp_path / "off", disable_realtime_index=True) as node:
+        assert isinstance(node, QueryNode)
+        node.create("orders", searchable=True)
+        produce(node.bootstrap, "orders", orders(10))
+        with pytest.raises(Refused) as refused:
+            node.search("orders", ALL)
+        assert refused.value.code == "index_disabled"
+        assert node.child_pid() is None
+        assert node.sql("SELECT count(*) FROM orders") == [[10]]

@@ -1,0 +1,224 @@
+"""The search index of a topic: what is found, what is refused, what a damaged file does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chronik.query.index import IndexDamaged, TopicIndex
+from chronik.query.messages import QueryError
+from chronik.records.reader import Record
+
+NOW = 1_700_000_000_000
+
+
+def record(offset: int, value: object, key: bytes | None = b"k") -> Record:
+    data = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+    return Record(key=key, value=data, offset=offset, timestamp_ms=NOW + offset)
+
+
+ORDERS = [
+    {
+        "customer": "Ada Lovelace",
+        "total": 12.5,
+        "n": 5,
+        "ok": True,
+        "when": "2026-01-02T03:04:05Z",
+        "a b": {"c-d": 1},
+    },
+    b"plain Words here",
+    None,
+    b"\xff\xfe",
+    b'{}, "_partition": 9, "x": {}',
+    {"total": 100, "customer": "grace", "tags": ["red", "dark blue"]},
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> TopicIndex:
+    made = TopicIndex(tmp_path / "index")
+    made.add(0, [record(n, value, None if n == 5 else b"k") for n, value in enumerate(ORDERS)])
+    made.commit()
+    return made
+
+
+def offsets(index: TopicIndex, query: Any, partitions: tuple[int, ...] = (0,)) -> list[int]:
+    found = index.search(query, list(partitions), limit=100, order=None, ascending=False)
+    assert found.total == len(found.hits)
+    return sorted(hit.offset for hit in found.hits)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"match_all": {}}, [0, 1, 2, 3, 4, 5]),
+        ({"match_none": {}}, []),
+        ({"match": {"customer": "ada"}}, [0]),
+        ({"match": {"customer": "lovelace grace"}}, [0, 5]),
+        ({"match": {"customer": {"query": "lovelace grace", "operator": "and"}}}, []),
+        ({"match_phrase": {"customer": "ada lovelace"}}, [0]),
+        ({"match_phrase": {"customer": "lovelace ada"}}, []),
+        ({"term": {"customer": "Ada Lovelace"}}, [0]),
+        ({"term": {"customer.keyword": {"value": "grace"}}}, [5]),
+        ({"term": {"n": 5}}, [0]),
+        ({"term": {"n": 5.0}}, [0]),
+        ({"term": {"total": 100.0}}, [5]),
+        ({"term": {"ok": True}}, [0]),
+        ({"match": {"ok": "true"}}, [0]),
+        ({"match": {"when": "2026-01-02T03:04:05Z"}}, [0]),
+        ({"terms": {"n": [4, 5]}}, [0]),
+        ({"terms": {"n": []}}, []),
+        ({"match": {"tags": "blue"}}, [5]),
+        ({"range": {"total": {"gt": 12, "lte": 99}}}, [0]),
+        ({"range": {"total": {"gte": 12.5}}}, [0, 5]),
+        ({"range": {"total": {"gt": 12.5, "lt": 100}}}, []),
+        ({"range": {"when": {"gte": "2026-01-01", "lt": "2026-02-01"}}}, [0]),
+        ({"range": {"when": {"gte": "2026-02-01"}}}, []),
+        ({"range": {"@timestamp": {"gte": NOW + 3}}}, [3, 4, 5]),
+        ({"range": {"_offset": {"lt": 2}}}, [0, 1]),
+        ({"range": {"customer": {"gte": "b", "lt": "h"}}}, [5]),
+        ({"range": {"a b.c-d": {"gte": 1}}}, [0]),
+        ({"term": {"a b.c-d": 1}}, [0]),
+        ({"match": {"_text": "words"}}, [1]),
+        ({"exists": {"field": "customer"}}, [0, 5]),
+        ({"exists": {"field": "_key"}}, [0, 1, 2, 3, 4]),
+        ({"term": {"_key": "k"}}, [0, 1, 2, 3, 4]),
+        ({"prefix": {"customer": "Lov"}}, [0]),
+        ({"fuzzy": {"customer": "grase"}}, [5]),
+        ({"ids": {"values": ["0-1", "0-5", "1-1"]}}, [1, 5]),
+        ({"multi_match": {"query": "grace", "fields": ["customer^2", "note"]}}, [5]),
+        ({"bool": {"must": [{"match": {"customer": "ada"}}], "must_not": {"term": {"n": 6}}}}, [0]),
+        ({"bool": {"must_not": [{"exists": {"field": "customer"}}]}}, [1, 2, 3, 4]),
+        ({"bool": {"filter": {"range": {"total": {"gt": 50}}}}}, [5]),
+        ({"bool": {"should": [{"term": {"n": 5}}, {"term": {"total": 100}}]}}, [0, 5]),
+        ({"bool": {}}, [0, 1, 2, 3, 4, 5]),
+        ({"constant_score": {"filter": {"term": {"n": 5}}}}, [0]),
+        ({"query_string": {"query": "ada total:>10"}}, [0]),
+        ({"query_string": {"query": '"ada lovelace" OR grace'}}, [0, 5]),
+        ({"query_string": {"query": "NOT ada"}}, [1, 2, 3, 4, 5]),
+        ({"query_string": {"query": "customer:gra*"}}, [5]),
+        ({"query_string": {"query": "total:[12 TO 13] OR _offset:1"}}, [0, 1]),
+        ({"query_string": {"query": "when:[2026-01-01T00:00:00Z TO *]"}}, [0]),
+        ({"term": {"_partition": 9}}, []),
+        ({"exists": {"field": "x"}}, []),
+    ],
+)
+def test_queries_find_what_they_mean(index: TopicIndex, query: Any, expected: list[int]) -> None:
+    assert offsets(index, query) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        [],
+        "text",
+        {"nope": {}},
+        {"match": "x"},
+        {"match": {}},
+        {"match": {"a": 1, "b": 2}},
+        {"term": {"x": [1]}},
+        {"term": {"_offset": "many"}},
+        {"terms": {"x": "y"}},
+        {"terms": {"x": list(range(5000))}},
+        {"range": {"x": {"above": 1}}},
+        {"range": {"x": {"gt": []}}},
+        {"range": {"x": 5}},
+        {"bool": {"maybe": []}},
+        {"bool": {"should": [{"match_all": {}}], "minimum_should_match": "75%"}},
+        {"ids": {"values": ["x"]}},
+        {"query_string": {"query": "((("}},
+        {"prefix": {"_offset": "1"}},
+        {"bool": {"must": [{"match_all": {}}] * 5000}},
+    ],
+)
+def test_queries_without_meaning_are_refused(index: TopicIndex, query: Any) -> None:
+    with pytest.raises(QueryError) as refused:
+        offsets(index, query)
+    assert refused.value.status == 400
+
+
+def test_a_query_that_nests_without_end_is_refused(index: TopicIndex) -> None:
+    query: dict[str, Any] = {"match_all": {}}
+    for _ in range(200):
+        query = {"bool": {"must": query}}
+    with pytest.raises(QueryError, match="nest"):
+        offsets(index, query)
+
+
+def test_only_the_partitions_asked_for_are_searched(index: TopicIndex) -> None:
+    index.add(3, [record(0, {"customer": "ada"})])
+    index.commit()
+    assert offsets(index, {"match": {"customer": "ada"}}, (3,)) == [0]
+    assert offsets(index, {"match": {"customer": "ada"}}, (0, 3)) == [0, 0]
+    assert index.span(3) == (0, 1, 1)
+
+
+def test_an_index_resumes_where_it_stopped(index: TopicIndex) -> None:
+    index.add(0, [record(6, {"lost": True})])
+    index.close()
+    again = TopicIndex(index.path)
+    assert again.span(0) == (0, 6, 6)
+    again.add(0, [record(6, {"kept": True})])
+    again.commit()
+    assert again.span(0) == (0, 7, 7)
+
+
+def test_deleted_records_are_forgotten(index: TopicIndex) -> None:
+    index.add(1, [record(0, {"n": 1})])
+    index.purge(0, 4)
+    index.commit()
+    assert index.span(0) == (4, 6, 2)
+    assert index.span(1) == (0, 1, 1)
+
+
+def test_a_flipped_bit_is_noticed_while_open_and_at_the_next_start(index: TopicIndex) -> None:
+    index.close()
+    path = next(path for path in index.path.iterdir() if path.suffix == ".store")
+    data = bytearray(path.read_bytes())
+    data[5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(IndexDamaged, match="not what was written"):
+        index.check()
+    with pytest.raises(IndexDamaged):
+        TopicIndex(index.path)
+
+
+@pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta"])
+def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) -> None:
+    index.close()
+    path = next(path for path in index.path.iterdir() if path.suffix == ".idx")
+    if harm == "cut":
+        path.write_bytes(path.read_bytes()[:-5])
+    elif harm == "empty":
+        path.write_bytes(b"")
+    elif harm == "gone":
+        for one in index.path.iterdir():
+            if one.stem == path.stem:
+                one.unlink()
+    else:
+        (index.path / "meta.json").write_text("{")
+    with pytest.raises(IndexDamaged):
+        TopicIndex(index.path)
+
+
+WORDS = st.sampled_from(["red", "green", "blue", "dark blue"])
+VALUES = st.fixed_dictionaries({"color": WORDS, "n": st.integers(0, 5)})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(VALUES, max_size=30), color=WORDS, low=st.integers(0, 5))
+def test_totals_equal_a_scan(
+    tmp_path_factory: pytest.TempPathFactory, values: list[dict[str, Any]], color: str, low: int
+) -> None:
+    index = TopicIndex(tmp_path_factory.mktemp("index"))
+    index.add(0, [record(n, value) for n, value in enumerate(values)])
+    index.commit()
+    query = {"bool": {"must": [{"term": {"color": color}}, {"range": {"n": {"gte": low}}}]}}
+    wanted = [n for n, v in enumerate(values) if color in v["color"] and v["n"] >= low]
+    assert offsets(index, query) == wanted
