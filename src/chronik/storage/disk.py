@@ -182,6 +182,7 @@ class RealDisk:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._lanes: dict[Lane, _LaneThread] = {}
+        self._is_closed = False
 
     def open(self, path: Path, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -224,6 +225,8 @@ class RealDisk:
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
     def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None:
+        if self._is_closed:
+            return  # the process is as good as gone: nothing may touch its files any more
         thread = self._lanes.get(lane)
         if thread is None:
             thread = self._lanes[lane] = _LaneThread(lane)
@@ -255,6 +258,7 @@ class RealDisk:
         return await future
 
     def close(self) -> None:
+        self._is_closed = True
         for thread in self._lanes.values():
             thread.jobs.put(None)
         for thread in self._lanes.values():
