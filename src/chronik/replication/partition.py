@@ -327,8 +327,16 @@ class Partition:
             self._hooks.appended(self)
         if self.log.producers is not None:
             self.log.producers.advance_high_watermark(offset)
-        _serve(self._committed_waiters, offset)
+        _serve(self._committed_waiters, offset, self._too_few())
         self._wake_watchers()
+
+    def _too_few(self) -> RequestError | None:
+        """What acks=all is told if the ISR shrank too far after its append: written, but not safely."""
+        if self.leader_id != self.node_id or len(self.isr) >= self.config.min_insync_replicas:
+            return None
+        return RequestError(
+            ErrorCode.not_enough_replicas_after_append, f"{self.tp} has {len(self.isr)} in-sync replicas"
+        )
 
     def _fail_waiters(self, error: RequestError) -> None:
         for waiters in (self._durable_waiters, self._committed_waiters):
@@ -420,6 +428,6 @@ class Partition:
         return self.log.log_start_offset
 
 
-def _serve(waiters: deque[_AckWaiter], offset: int) -> None:
+def _serve(waiters: deque[_AckWaiter], offset: int, error: RequestError | None = None) -> None:
     while waiters and waiters[0].next_offset <= offset:
-        waiters.popleft().callback(None)
+        waiters.popleft().callback(error)

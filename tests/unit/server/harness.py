@@ -49,6 +49,7 @@ class FakePartition:
     last_stable_offset: int = 90
     log_start_offset: int = 10
     log_end_offset: int = 120
+    leader_epoch_start_offset: int = 0
     size_bytes: int = 4096
     producers: None = None
     timestamps: list[tuple[int, int, int]] = field(default_factory=list)

@@ -57,7 +57,7 @@ class _PendingFetch:
             try:
                 partition = self._prepare(wanted, result)
                 limit = self._limit(partition)
-                if room <= 0:
+                if room <= 0 or result.preferred_read_replica >= 0:
                     continue
                 found = partition.read_now(wanted.fetch_offset, min(wanted.partition_max_bytes, room), limit)
             except Exception as error:
@@ -102,7 +102,11 @@ class _PendingFetch:
             topic = name
         partition = self._services.replicas.replica(TopicPartition(topic, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
-        if not partition.is_leader and not self._may_read_follower(partition):
+        if partition.is_leader:
+            if not self._services.replicas.may_lead:
+                raise RequestError(ErrorCode.not_leader_or_follower)  # deposed, perhaps, without knowing it
+            result.preferred_read_replica = self._nearer_replica(partition, wanted.fetch_offset)
+        elif not self._may_read_follower(partition):
             raise RequestError(ErrorCode.not_leader_or_follower)
         result.high_watermark = partition.high_watermark
         result.last_stable_offset = partition.last_stable_offset
@@ -111,6 +115,19 @@ class _PendingFetch:
         if diverging is not None:
             result.diverging = diverging
         return partition
+
+    def _nearer_replica(self, partition: Partition, fetch_offset: int) -> int:
+        """An in-sync follower in the consumer's rack, if the leader stands in another (KIP-392); else -1."""
+        rack = self._request.rack_id
+        if not rack or rack == self._services.settings.rack or self._request.replica_id >= 0:
+            return -1
+        state = self._services.state
+        for peer, progress in partition.followers.items():
+            broker = state.brokers.get(peer)
+            if broker is not None and broker.rack == rack and not broker.fenced and peer in partition.isr:
+                if partition.log_start_offset <= fetch_offset <= progress.acked_end:
+                    return peer
+        return -1
 
     def _may_read_follower(self, partition: Partition) -> bool:
         """Consumers may read a follower (KIP-392), which shows only what is committed."""
@@ -149,7 +166,12 @@ class _PendingFetch:
         urgent = False
         for result in results:
             size += result.size_bytes
-            urgent = urgent or result.error_code != ErrorCode.none or result.diverging is not None
+            urgent = (
+                urgent
+                or result.error_code != ErrorCode.none
+                or result.diverging is not None
+                or result.preferred_read_replica >= 0
+            )
         if urgent or size >= self._request.min_bytes or self._loop.time() >= self._deadline or not results:
             self._answer(results)
         else:

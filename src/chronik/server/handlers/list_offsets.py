@@ -23,6 +23,7 @@ DEBUGGER: Final = -2
 """Replica id of a client that wants the view of the replica it asks, whether that leads or not."""
 
 _READ_COMMITTED: Final = 1
+_OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 _NOTHING: Final = (NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 
 
@@ -70,6 +71,8 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
         found = await _find(partition, wanted.timestamp, _readable_end(request, partition))
     except Exception as error:
         code, _ = error_of(error, ErrorCode.not_leader_or_follower)
+        if code == ErrorCode.offset_not_available and ctx.api_version < _OFFSET_NOT_AVAILABLE_SINCE:
+            code = ErrorCode.leader_not_available
         return _result(wanted.partition_index, code, _NOTHING)
     return _result(wanted.partition_index, ErrorCode.none, found)
 
@@ -84,6 +87,12 @@ def _readable_end(request: Any, partition: Partition) -> int:
 
 async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int]:
     """Offset, timestamp, leader epoch; nothing at or beyond `end` is told."""
+    if partition.high_watermark < partition.leader_epoch_start_offset and timestamp not in (
+        EARLIEST,
+        EARLIEST_LOCAL,
+    ):
+        # A new leader does not know yet how far its predecessor had committed (KIP-207).
+        raise RequestError(ErrorCode.offset_not_available, "the leader is new and not caught up yet")
     if timestamp == LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
