@@ -124,9 +124,10 @@ class _PendingFetch:
         state = self._services.state
         for peer, progress in partition.followers.items():
             broker = state.brokers.get(peer)
-            if broker is not None and broker.rack == rack and not broker.fenced and peer in partition.isr:
-                if partition.log_start_offset <= fetch_offset <= progress.acked_end:
-                    return peer
+            near = broker is not None and broker.rack == rack and not broker.fenced
+            has_it = partition.log_start_offset <= fetch_offset <= progress.acked_end
+            if near and has_it and peer in partition.isr:
+                return peer
         return -1
 
     def _may_read_follower(self, partition: Partition) -> bool:
