@@ -10,6 +10,7 @@ JAR_SETS := kafka kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 CODE := src tests tools bench
 ARGS ?=
 CRASH_ROUNDS ?= 50
+CLUSTER_ROUNDS ?= 200
 SEEDS ?= 1000
 SCENARIO ?= storage
 
@@ -18,10 +19,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash sim lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash sim cluster cluster-long bench-cluster lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 9095" is passed on)
 	@exec $(BIN)/chronik start $(ARGS)
@@ -93,6 +94,15 @@ sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1
 
 bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.compare $(ARGS)
+
+cluster: setup ## three real nodes: failover, restarts, members (part of make test)
+	$(BIN)/pytest tests/cluster
+
+cluster-long: setup ## the same in full length: CLUSTER_ROUNDS (200) kills, 30 s pauses, 100 runs
+	$(BIN)/pytest tests/cluster --cluster-long --cluster-rounds=$(CLUSTER_ROUNDS) --timeout=7200
+
+bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine (ARGS=--quick for a short form)
+	$(BIN)/python -m bench.cluster $(ARGS)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache

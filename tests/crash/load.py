@@ -111,7 +111,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int
             assert message is not None, f"{topic}-{partition}: nothing came after {len(found)} records"
             error = message.error()
             if error is None:
-                found.append((message.offset(), message.value()))
+                found.append((message.offset() or 0, message.value() or b""))
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 return found
             else:
