@@ -1,0 +1,160 @@
+"""Avro values in the registry's framing: a zero byte, four bytes of schema id, the datum.
+
+Schemas come from a registry with the usual REST interface (`GET /schemas/ids/<id>`). A datum is decoded by
+its writer's schema and goes on as JSON text into the schema that all writers' schemas together make.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from chronik.model import ChronikError
+from chronik.spark.jobs.decoding import decode_json, merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FRAME_BYTES: Final = 5
+TIMEOUT_S: Final = 10
+_PRIMITIVES: Final[Mapping[str, Callable[[], DataType]]] = {
+    "boolean": BooleanType,
+    "int": IntegerType,
+    "long": LongType,
+    "float": DoubleType,
+    "double": DoubleType,
+    "bytes": BinaryType,
+    "fixed": BinaryType,
+    "string": StringType,
+    "enum": StringType,
+    "null": StringType,
+}
+_LOGICAL: Final[Mapping[str, Callable[[], DataType]]] = {
+    "date": DateType,
+    "timestamp-millis": TimestampType,
+    "timestamp-micros": TimestampType,
+    "uuid": StringType,
+}
+
+
+def fetch_schema(registry: str, schema_id: int) -> Any:
+    url = f"{registry.rstrip('/')}/schemas/ids/{schema_id}"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            return json.loads(json.load(answer)["schema"])
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise ChronikError(f"the registry answered {error.code} to {url}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ChronikError(f"the registry cannot be asked at {url}: {error}") from error
+
+
+def spark_type(schema: Any, named: dict[str, Any] | None = None) -> DataType:
+    """The Spark type that holds every datum of an Avro schema."""
+    named = {} if named is None else named
+    if isinstance(schema, list):
+        branches = [branch for branch in schema if branch != "null"]
+        return spark_type(branches[0], named) if len(branches) == 1 else StringType()
+    if isinstance(schema, str):
+        return _PRIMITIVES[schema]() if schema in _PRIMITIVES else spark_type(named[schema], named)
+    kind = schema["type"]
+    if "name" in schema:
+        named[schema["name"]] = schema
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]()
+    match kind:
+        case "record":
+            fields = [
+                StructField(field["name"], spark_type(field["type"], named)) for field in schema["fields"]
+            ]
+            return StructType(fields)
+        case "array":
+            return ArrayType(spark_type(schema["items"], named))
+        case "map":
+            return MapType(StringType(), spark_type(schema["values"], named))
+    return spark_type(kind, named)
+
+
+def as_json(value: Any) -> Any:
+    """For json.dumps: what Avro has and JSON has not."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | None, str | None]]:
+    """A function from a value to its JSON text, or to the reason why it has none."""
+    parsed: dict[int, Any] = {}
+
+    def decode(value: bytes | None) -> tuple[str | None, str | None]:
+        import fastavro
+
+        if value is None:
+            return None, None
+        if len(value) < FRAME_BYTES or value[0] != 0:
+            return None, "the value does not begin with a schema id"
+        schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
+        if schemas.get(schema_id) is None:
+            return None, f"the registry has no schema {schema_id}"
+        if schema_id not in parsed:
+            parsed[schema_id] = fastavro.parse_schema(schemas[schema_id])
+        try:
+            datum = fastavro.schemaless_reader(io.BytesIO(value[FRAME_BYTES:]), parsed[schema_id], None)
+            return json.dumps(datum, default=as_json), None
+        except Exception as error:  # whatever the decoder makes of bytes that are something else
+            return None, f"the value is no datum of schema {schema_id}: {type(error).__name__}"
+
+    return decode
+
+
+def decode_avro(frame: DataFrame, registry: str, known: StructType) -> DataFrame:
+    """Adds `decoded` and `reason`, as `decode_json` does."""
+    framed = frame.where("octet_length(value) >= 5 and hex(substring(value, 1, 1)) = '00'")
+    numbers = framed.selectExpr("conv(hex(substring(value, 2, 4)), 16, 10) as id").distinct().collect()
+    schemas = {int(row.id): fetch_schema(registry, int(row.id)) for row in numbers}
+    merged = known
+    for _, schema in sorted(schemas.items()):
+        if schema is None:
+            continue
+        found = spark_type(schema)
+        if not isinstance(found, StructType):
+            raise ChronikError(
+                f"only records can be archived, and a schema of the registry is a {found.typeName()}"
+            )
+        merged = merge(merged, found)
+    read = F.udf(decoder(schemas), "text string, reason string")
+    opened = frame.withColumn("_raw", F.col("value")).withColumn("_avro", read("value"))
+    texts = opened.withColumn("value", F.encode("_avro.text", "UTF-8"))
+    decoded = decode_json(texts, merged)
+    return (
+        decoded.withColumn("reason", F.coalesce("_avro.reason", "reason"))
+        .withColumn("value", F.col("_raw"))
+        .drop("_raw", "_avro")
+    )

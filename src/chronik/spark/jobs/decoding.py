@@ -1,0 +1,83 @@
+"""What the bytes of a value mean: columns for good records, a reason for bad ones.
+
+A schema only grows. A field that was seen once keeps its type; records that contradict it are bad records,
+because rewriting what lies there already is not for a run to decide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CORRUPT: Final = "_chronik_corrupt"
+INFERENCE: Final = {"dropFieldIfAllNull": "true", "columnNameOfCorruptRecord": CORRUPT}
+
+
+def merge(old: StructType, new: StructType) -> StructType:
+    """The old schema with whatever fields only the new one has, at any depth."""
+    fields = {field.name: field for field in old.fields}
+    for field in new.fields:
+        known = fields.get(field.name)
+        kind = field.dataType if known is None else _merge_types(known.dataType, field.dataType)
+        fields[field.name] = StructField(field.name, kind)
+    return StructType(list(fields.values()))
+
+
+def _merge_types(old: DataType, new: DataType) -> DataType:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return merge(old, new)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_merge_types(old.elementType, new.elementType))
+    return old
+
+
+def infer_json(spark: SparkSession, values: Column, frame: DataFrame) -> StructType:
+    """The schema of all JSON objects among the values, found in one pass inside the JVM."""
+    texts: Any = frame.select(values.cast("string"))._jdf
+    strings = getattr(texts, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())  # type: ignore[union-attr]
+    reader = spark._jsparkSession.read()
+    for name, value in INFERENCE.items():
+        reader = reader.option(name, value)
+    found = StructType.fromJson(_json(reader.json(strings).schema().json()))
+    return StructType([field for field in found.fields if field.name != CORRUPT])
+
+
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+def decode_json(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Adds `decoded` (null for a tombstone) and `reason` (null for a good record)."""
+    text = F.col("value").cast("string")
+    whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = frame.withColumn("_parsed", F.from_json(text, whole, options))
+    reason = (
+        F.when(F.col("value").isNull(), F.lit(None))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
+        .when(F.trim(text) == "", F.lit("the value is empty"))
+        .when(~F.trim(text).startswith("{"), F.lit("the value is no JSON object"))
+        .when(
+            F.col(f"_parsed.{CORRUPT}").isNotNull() | F.col("_parsed").isNull(),
+            F.when(F.try_parse_json(text).isNull(), F.lit("the value is no JSON")).otherwise(
+                F.lit("the value does not fit the schema of those before it")
+            ),
+        )
+    )
+    decoded = F.col("_parsed").dropFields(CORRUPT) if schema.fields else F.lit(None).cast("string")
+    return (
+        parsed.withColumn("reason", reason)
+        .withColumn("decoded", F.when(F.col("reason").isNull() & F.col("value").isNotNull(), decoded))
+        .drop("_parsed")
+    )
+
+
+def decode_raw(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("decoded", F.col("value")).withColumn("reason", F.lit(None).cast("string"))

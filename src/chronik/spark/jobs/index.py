@@ -1,0 +1,304 @@
+"""The index job: search indexes built by the tasks, put together by the driver, published at once.
+
+A task makes a tantivy index of its range of offsets. The driver links the segments of the index published
+last and of the new ones into one folder (segments are written once and have names of their own, so an index
+is the list of them), checks that it opens, and names it in `current.json` with one rename. Documents are
+known by partition and offset; their fields are those of the nodes' own indexes. See docs/FORMATS.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from chronik.model import ChronikError
+from chronik.spark.jobs.steps import Plan, look, plan
+from chronik.spark.options import Connect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import tantivy
+    from pyspark.sql import SparkSession
+
+FORMAT: Final = "1"
+CURRENT: Final = "current.json"
+STAGING: Final = ".staging"
+STEP_RECORDS: Final = 2_000_000
+WRITER_BYTES: Final = 64 * 1024 * 1024
+TEXT_BYTES_MAX: Final = 256 * 1024
+KEY_BYTES_MAX: Final = 1024
+MERGE_SEGMENTS_MIN: Final = 12
+"""From so many segments on, tantivy is asked to merge them."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`current.json`: which folder is the index, and how far it goes."""
+
+    format: str
+    topic: str
+    topic_id: str
+    version: int
+    path: str
+    offsets: dict[str, int]
+    documents: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    connect: Connect
+    folder: str
+    """On a file system that the driver and all executors have mounted at the same place."""
+    step_records: int = STEP_RECORDS
+    fail_on_data_loss: bool = True
+    read: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Indexed:
+    topic: str
+    documents: int = 0
+    total: int = 0
+    steps: int = 0
+    size_bytes: int = 0
+    path: str = ""
+
+
+def index(
+    spark: SparkSession,
+    topic: str,
+    options: IndexOptions,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Indexed:
+    """Bring the index of a topic up to the end that the topic has now."""
+    try:
+        import tantivy  # noqa: F401
+    except ImportError:
+        raise ChronikError("search indexes need tantivy: pip install 'chronik[spark]'") from None
+    root = Path(options.folder).absolute() / topic
+    shutil.rmtree(root / STAGING, ignore_errors=True)
+    done = Indexed(topic)
+    total = -1
+    while True:
+        manifest = read_manifest(root)
+        work = _next_plan(topic, manifest, options)
+        total = work.left if total < 0 else total
+        progress(total - work.left, total)
+        if not work.size:
+            _describe(done, root, manifest)
+            return done
+        shards = _build(spark, work, options, root / STAGING)
+        documents = sum(count for _, count in shards)
+        _publish(root, manifest, work, [path for path, _ in shards])
+        done.documents += documents
+        done.steps += 1
+
+
+def read_manifest(root: Path) -> Manifest | None:
+    try:
+        return msgspec.json.decode((root / CURRENT).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+
+
+def _next_plan(topic: str, manifest: Manifest | None, options: IndexOptions) -> Plan:
+    return plan(
+        manifest.offsets if manifest is not None else None,
+        manifest.topic_id if manifest is not None else "",
+        topic,
+        look(options.connect, [topic]),
+        limit=options.step_records,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def _describe(done: Indexed, root: Path, manifest: Manifest | None) -> None:
+    if manifest is not None:
+        folder = root / manifest.path
+        done.total = manifest.documents
+        done.path = str(folder)
+        done.size_bytes = sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _build(spark: SparkSession, work: Plan, options: IndexOptions, staging: Path) -> list[tuple[str, int]]:
+    """Paths and document counts of the shards, one for each task."""
+    from chronik.spark.jobs.shards import ShardSource
+
+    staging.mkdir(parents=True, exist_ok=True)
+    spark.dataSource.register(ShardSource)
+    given = {**work.options(options.connect.bootstrap, options.read), "staging": str(staging)}
+    frame = spark.read.format(ShardSource.name()).options(**given).load()
+    return [(row.path, row.documents) for row in frame.collect()]
+
+
+SHARD_COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
+
+
+def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
+    """What a task does: an index of its rows, under a name that no other attempt has."""
+    import pyarrow as pa
+    import tantivy
+
+    path = Path(place) / uuid.uuid4().hex
+    path.mkdir()
+    made = tantivy.Index(schema(), path=str(path))
+    writer = made.writer(WRITER_BYTES, 1)
+    documents = 0
+    for batch in batches:
+        columns = [batch.column(name) for name in SHARD_COLUMNS]
+        times = columns[4].cast(pa.int64())
+        for key, value, number, offset, micros in zip(
+            *(column.to_pylist() for column in (*columns[:4], times)), strict=True
+        ):
+            _add(writer, key, value, number, offset, micros // 1000)
+        documents += batch.num_rows
+    writer.commit()
+    writer.wait_merging_threads()
+    if documents:
+        yield pa.RecordBatch.from_pydict({"path": [str(path)], "documents": [documents]})
+    else:
+        shutil.rmtree(path)
+
+
+def schema() -> tantivy.Schema:
+    """The fields of a node's own index of a topic."""
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_unsigned_field("_partition", stored=True, indexed=True, fast=True)
+    builder.add_unsigned_field("_offset", stored=True, indexed=True, fast=True)
+    builder.add_integer_field("_timestamp", stored=True, indexed=True, fast=True)
+    builder.add_unsigned_field("_has_key", indexed=True)
+    builder.add_text_field("_key", stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("_text", stored=True)
+    builder.add_json_field("json", fast=True, expand_dots_enabled=True)
+    return builder.build()
+
+
+def _add(
+    writer: tantivy.IndexWriter,
+    key: bytes | None,
+    value: bytes | None,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+) -> None:
+    fields: dict[str, object] = {
+        "_partition": partition,
+        "_offset": offset,
+        "_timestamp": timestamp_ms,
+        "_has_key": int(key is not None),
+    }
+    if key is not None:
+        fields["_key"] = key[:KEY_BYTES_MAX].decode("utf-8", "replace")
+    text = _text(value)
+    if text is not None:
+        fields["_text"] = text
+    document = msgspec.json.encode(fields).decode()
+    if text is not None and value is not None and len(value) <= TEXT_BYTES_MAX and _is_object(value):
+        with contextlib.suppress(ValueError):  # deeper or stranger than tantivy takes: words are found anyway
+            writer.add_json(f'{document[:-1]},"json":{text}}}')
+            return
+    writer.add_json(document)
+
+
+def _text(value: bytes | None) -> str | None:
+    if not value:
+        return None
+    try:
+        cut = len(value) > TEXT_BYTES_MAX
+        return value[:TEXT_BYTES_MAX].decode("utf-8", "ignore" if cut else "strict")
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_object(value: bytes) -> bool:
+    """Exactly one JSON object: it is pasted into a document, so nothing may follow it."""
+    if value.lstrip()[:1] != b"{":
+        return False
+    try:
+        msgspec.json.decode(value, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence[str]) -> None:
+    version = manifest.version + 1 if manifest is not None else 0
+    parts = [root / manifest.path] if manifest is not None else []
+    parts += [Path(shard) for shard in shards]
+    building = root / STAGING / f"version-{version}"
+    documents = combine(parts, building)
+    name = f"{version:06d}"
+    shutil.rmtree(root / name, ignore_errors=True)  # of a run that was killed before it was named
+    building.rename(root / name)
+    offsets = {str(each.tp.partition): each.end for each in work.ranges}
+    made = Manifest(
+        format=FORMAT,
+        topic=work.topic,
+        topic_id=work.topic_id,
+        version=version,
+        path=name,
+        offsets=offsets,
+        documents=documents,
+    )
+    _replace(root / CURRENT, msgspec.json.encode(made))
+    for old in root.iterdir():
+        if old.name.isdecimal() and int(old.name) < version - 1:  # the last one may still be open somewhere
+            shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(root / STAGING, ignore_errors=True)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def combine(parts: Sequence[Path], target: Path) -> int:
+    """One index with the segments of several; returns how many documents it has."""
+    import tantivy
+
+    target.mkdir(parents=True)
+    if not parts:
+        tantivy.Index(schema(), path=str(target))
+    meta: dict[str, Any] = {}
+    managed: list[str] = []
+    for part in parts:
+        found = json.loads((part / "meta.json").read_bytes())
+        segments = [*meta.get("segments", []), *found["segments"]]
+        meta = {**found, "segments": segments, "opstamp": max(meta.get("opstamp", 0), found["opstamp"])}
+        wanted = {str(segment["segment_id"]).replace("-", "") for segment in found["segments"]}
+        for file in part.iterdir():
+            if file.name.partition(".")[0] in wanted:
+                _link(file, target / file.name)
+                managed.append(file.name)
+    if parts:
+        (target / ".managed.json").write_text(json.dumps([*managed, "meta.json"]))
+        (target / "meta.json").write_text(json.dumps(meta))
+    (target / "chronik.format").write_text(FORMAT)
+    opened = tantivy.Index.open(str(target))
+    if len(meta.get("segments", ())) >= MERGE_SEGMENTS_MIN:
+        writer = opened.writer(WRITER_BYTES, 1)
+        writer.commit()
+        writer.wait_merging_threads()
+        opened.reload()
+    return int(opened.searcher().num_docs)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        shutil.copyfile(source, target)

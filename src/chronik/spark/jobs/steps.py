@@ -1,0 +1,175 @@
+"""The commit log of a job over one topic: which offsets are done, and which files they became.
+
+Under `_chronik/<topic>/` of the result lies one JSON file per step, `<version>.json`, made by an exclusive
+rename. Its making is the moment the step counts. Files are made in `_chronik/staging/` before and moved to
+their places after; a run that finds files of the last step still in staging moves them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from chronik.model import ChronikError, TopicPartition
+from chronik.spark.jobs.files import AlreadyThere, Folder
+from chronik.spark.options import Connect, Position, ReadOptions, Subscription
+from chronik.spark.planning import Bounds, DataLoss, survey
+from chronik.spark.ranges import OffsetRange, cap
+
+_META: Final = "_chronik"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    version: int
+    topic: str
+    topic_id: str = ""
+    kind: str = "append"
+    ranges: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Offsets of this step by partition, the end left out."""
+    offsets: dict[str, int] = msgspec.field(default_factory=dict)
+    """Where the next step begins."""
+    moves: dict[str, str] = msgspec.field(default_factory=dict)
+    """Files in staging and where they go."""
+    removes: tuple[str, ...] = ()
+    """Files that this step replaces."""
+    rows: int = 0
+    dead: int = 0
+    schema: Any = None
+    """Of the decoded values; the next step's contains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next step's work."""
+
+    topic: str
+    topic_id: str
+    ranges: tuple[OffsetRange, ...]
+    left: int
+    """Offsets there are, this step's included."""
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.ranges)
+
+    def options(self, bootstrap: str, extra: Mapping[str, str]) -> dict[str, str]:
+        """What makes the data source read exactly this."""
+        starts = {str(each.tp.partition): each.start for each in self.ranges}
+        ends = {str(each.tp.partition): each.end for each in self.ranges}
+        assigned = [each.tp.partition for each in self.ranges]
+        return {
+            **extra,
+            "kafka.bootstrap.servers": bootstrap,
+            "assign": msgspec.json.encode({self.topic: assigned}).decode(),
+            "startingOffsets": msgspec.json.encode({self.topic: starts}).decode(),
+            "endingOffsets": msgspec.json.encode({self.topic: ends}).decode(),
+        }
+
+
+@dataclass(slots=True)
+class StepLog:
+    """The steps of one topic in one result folder."""
+
+    folder: Folder
+    topic: str
+    last: Step | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.last = self._read_last()
+        if self.last is not None:
+            self._publish(self.last)
+        self.folder.remove(self.staging)
+
+    @property
+    def staging(self) -> str:
+        return f"{_META}/staging/{self.topic}"
+
+    @property
+    def version(self) -> int:
+        """Of the next step."""
+        return self.last.version + 1 if self.last is not None else 0
+
+    def _path(self, version: int) -> str:
+        return f"{_META}/{self.topic}/{version:012d}.json"
+
+    def _read_last(self) -> Step | None:
+        names = [name for name in self.folder.names(f"{_META}/{self.topic}") if name.endswith(".json")]
+        if not names:
+            return None
+        return msgspec.convert(self.folder.read_json(f"{_META}/{self.topic}/{max(names)}"), Step)
+
+    def commit(self, step: Step) -> None:
+        """The step counts from here on."""
+        try:
+            self.folder.write_json(self._path(step.version), msgspec.to_builtins(step), replace=False)
+        except AlreadyThere:
+            raise ChronikError(
+                f"another run is writing {self.folder.uri()} (topic {self.topic}): let only one run at a time"
+            ) from None
+        self.last = step
+        self._publish(step)
+
+    def _publish(self, step: Step) -> None:
+        """Bring a step's files to their places; doing it again changes nothing."""
+        for source, target in step.moves.items():
+            self.folder.move(source, target)
+        for path in step.removes:
+            self.folder.remove(path)
+
+    def steps(self) -> list[Step]:
+        names = [name for name in self.folder.names(f"{_META}/{self.topic}") if name.endswith(".json")]
+        return [msgspec.convert(self.folder.read_json(f"{_META}/{self.topic}/{n}"), Step) for n in names]
+
+
+def plan(
+    log_offsets: Mapping[str, int] | None,
+    log_topic_id: str,
+    topic: str,
+    bounds: Bounds,
+    *,
+    limit: int | None,
+    fail_on_data_loss: bool,
+) -> Plan:
+    """What is new since the offsets that are done; all of it for a topic not seen before."""
+    known = dict(log_offsets or {})
+    topic_id = bounds.topic_ids.get(topic, "")
+    if known and log_topic_id and topic_id != log_topic_id:
+        if fail_on_data_loss:
+            raise DataLoss(f"topic {topic} was deleted and created anew since the last run")
+        known = {}
+    starts: dict[TopicPartition, int] = {}
+    for tp, earliest in bounds.earliest.items():
+        start = known.get(str(tp.partition), earliest)
+        if start < earliest and fail_on_data_loss:
+            raise DataLoss(f"{tp}: offsets {start} to {earliest - 1} were deleted before they were read")
+        if start > bounds.latest[tp] and fail_on_data_loss:
+            raise DataLoss(f"{tp} ends at offset {bounds.latest[tp]}, but {start} was read already")
+        starts[tp] = min(max(start, earliest), bounds.latest[tp])
+    ends = cap(starts, bounds.latest, limit)
+    ranges = tuple(OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(ends))
+    left = sum(bounds.latest[tp] - starts[tp] for tp in starts)
+    return Plan(topic, topic_id, ranges, left)
+
+
+def look(connect: Connect, topics: Sequence[str]) -> Bounds:
+    """Partitions and committed offsets of these topics."""
+    return survey(
+        ReadOptions(
+            connect=connect,
+            subscription=Subscription(topics=tuple(topics)),
+            starting=Position(default=-2),
+            ending=Position(default=-1),
+            no_match="error",
+            fail_on_data_loss=True,
+            read_committed=True,
+            max_offsets_per_trigger=None,
+            min_partitions=None,
+            include_headers=False,
+            columns=None,
+            commit_group=None,
+            fetch_bytes=1,
+        )
+    )
