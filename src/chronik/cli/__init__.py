@@ -30,6 +30,7 @@ GROUPS: Final = (
     "transaction",
     "search",
     "sql",
+    "pipeline",
     "config",
     "check",
     "version",

@@ -175,6 +175,10 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
+def connect_options(given: Mapping[str, str]) -> Connect:
+    return _connect(_Options(given))
+
+
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = _Options(given)
     compressions = {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}

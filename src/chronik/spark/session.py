@@ -89,6 +89,7 @@ def start_session(
     if settings["spark.master"].startswith("local"):
         log4j = Path(__file__).with_name("log4j2.properties")
         settings.setdefault("spark.ui.enabled", "false")
+        settings.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
         settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
     if table_format == "iceberg" and warehouse:
         settings["spark.sql.catalog.archive.warehouse"] = warehouse
