@@ -206,6 +206,7 @@ class _Parts:
             events=self.events,
             loopback=Loopback(settings.reachable_here, kafka_port),
             peers=Peers(settings.node_id, lambda: self.metadata.state),
+            membership=self.member.operations if settings.peers else None,
             loop_time=loop.time,
             started=loop.time(),
             queries=QueryGateway(settings, self.metadata, self.replicas, kafka_port=kafka_port),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chronik.admin.counts import EventCounts, HttpStats
+from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.metadata.state import ClusterState
@@ -39,8 +40,8 @@ class AdminContext:
     started: float
     replication_lag_seconds: Callable[[], Mapping[NodeId, float]] = dict
     """For how long each follower has been behind; empty on a node without followers."""
-    membership: Any = None
-    """The cluster's membership (add, remove, rebalance); None on a node that is a cluster by itself."""
+    membership: ClusterOperations | None = None
+    """Adds and removes nodes, moves replicas; None on a node that is a cluster by itself."""
     queries: QueryGateway
     """Search and SQL, in a process of their own."""
 

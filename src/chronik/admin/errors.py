@@ -39,6 +39,7 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.topic_already_exists: 409,
     ErrorCode.non_empty_group: 409,
     ErrorCode.reassignment_in_progress: 409,
+    ErrorCode.duplicate_broker_registration: 409,
     ErrorCode.request_timed_out: 504,
     ErrorCode.not_controller: 503,
     ErrorCode.not_leader_or_follower: 503,

@@ -150,7 +150,11 @@ class Cluster:
         if self.metadata.controller_id not in self.metadata.nodes:
             await self._refresh(())
         if self.metadata.controller_id in self.metadata.nodes:
-            return await self.send(self.metadata.controller_id, api, fields)
+            try:
+                return await self.send(self.metadata.controller_id, api, fields)
+            except Unavailable:
+                self.forget_controller()  # it may be gone for good: the next attempt asks who it is now
+                raise
         return await self.send_any(api, fields)
 
     async def on_any(self, api: Api, fields: Mapping[str, object]) -> Any:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from typing import Final
 
+from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
-from chronik.metadata.commands import Batch, ChangePartition, FenceBroker
+from chronik.metadata.commands import Batch, FenceBroker
 from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
 from chronik.model import ChronikError, NodeId, RequestError, Unavailable
@@ -135,21 +136,8 @@ class Controller:
 
     async def balance(self) -> int:
         """Give leadership back to preferred replicas that are in sync. Returns how many moved."""
-        state = self._metadata.state
-        moves = [
-            ChangePartition(
-                topic_id=topic.topic_id,
-                partition=partition.partition,
-                partition_epoch=partition.partition_epoch,
-                leader=partition.replicas[0],
-            )
-            for topic in state.topics.values()
-            for partition in topic.partitions
-            if partition.leader != partition.replicas[0]
-            and partition.replicas[0] in partition.isr
-            and state.is_alive(partition.replicas[0])
-        ]
-        if moves:
-            log.info("%d partitions go back to their preferred leaders", len(moves))
-            await self._metadata.submit(Batch(commands=tuple(moves)), timeout_s=5.0)
-        return len(moves)
+        changes = preferred_changes(self._metadata.state)
+        if changes:
+            log.info("%d partitions go back to their preferred leaders", len(changes))
+            await self._metadata.submit(Batch(commands=tuple(changes)), timeout_s=5.0)
+        return len(changes)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from chronik.cluster.controller import LEASE_SECONDS, Controller
 from chronik.cluster.membership import DATA, Membership, PeerAddress
+from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.status import FollowerStatus, RaftStatus
@@ -102,6 +103,11 @@ class ClusterMember:
         )
         self.transport.attach(self.raft)
         self.metadata = MetadataStore(self.raft, origin=rng.getrandbits(63))
+        self.operations = ClusterOperations(
+            node_id=settings.node_id,
+            metadata=self.metadata,
+            quorum=lambda: self.raft.core.log.membership,
+        )
         self.controller = Controller(
             node_id=settings.node_id, driver=self.raft, transport=self.transport, metadata=self.metadata
         )

@@ -128,7 +128,9 @@ async def ensure_topic(services: Services, name: str) -> Topic:
 
 
 def _slots(services: Services) -> list[Slot]:
-    return [Slot(broker.broker_id, broker.rack) for broker in services.state.live_brokers()]
+    return [
+        Slot(broker.broker_id, broker.rack) for broker in services.state.live_brokers() if not broker.draining
+    ]
 
 
 def _placed(

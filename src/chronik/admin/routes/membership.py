@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from chronik.admin.endpoint import Access, Call, endpoint
 from chronik.admin.errors import HttpError
+from chronik.cluster.operations import ClusterOperations
 from chronik.model import NodeId
 
 
@@ -35,7 +34,7 @@ class Changed(msgspec.Struct, frozen=True):
     moves: int = 0
 
 
-def _membership(call: Call) -> Any:
+def _membership(call: Call) -> ClusterOperations:
     if call.context.membership is None:
         raise HttpError(
             409, "single_node", "This node is a cluster by itself: start it with peers to change its members."
@@ -74,5 +73,9 @@ async def remove_node(call: Call) -> Changed:
     deadline_s=600.0,
 )
 async def rebalance(call: Call) -> Changed:
-    moves = await _membership(call).rebalance(dry_run=call.body.dry_run)
-    return Changed("Nothing to move." if not moves else f"{moves} replicas move.", moves)
+    """Answers when everything has moved; with `dry_run`, what would."""
+    moved = await _membership(call).rebalance(dry_run=call.body.dry_run)
+    if not moved.replicas and not moved.leaders:
+        return Changed("Nothing to move.")
+    verb = "would move" if call.body.dry_run else "moved"
+    return Changed(f"{moved.replicas} replicas and {moved.leaders} leaders {verb}.", moved.replicas)

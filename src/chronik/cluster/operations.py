@@ -1,0 +1,280 @@
+"""Changes of the cluster that people ask for: a node more, a node fewer, even shares.
+
+Any node can do it: it plans on its own picture of the cluster and submits commands, which reach the leader
+wherever that is. Every command says where things should be in the end, so a plan that was cut off can simply
+be made again. Data moves a few partitions at a time; nothing is taken from a node before another has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from chronik.cluster.leadership import preferred_changes
+from chronik.cluster.placement import Slot
+from chronik.cluster.rebalance import Move, Placed, drain, even_out, replica_moves
+from chronik.metadata import events as e
+from chronik.metadata.bus import Subscription
+from chronik.metadata.commands import AdmitNode, Batch, Command, DrainNode, Reassign, RemoveNode
+from chronik.metadata.reassignment import is_moving, original_of, target_of
+from chronik.metadata.state import ClusterState
+from chronik.metadata.store import MetadataStore
+from chronik.metadata.values import Outcome, Partition
+from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.raft import Membership
+
+log = logging.getLogger(__name__)
+
+MOVES_AT_ONCE: Final = 16
+"""Partitions on the move at the same time: more of them only compete for the same links and disks."""
+SUBMIT_SECONDS_MAX: Final = 10.0
+RETRY_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 1.0
+"""How often a move is looked at though no event came."""
+ROUNDS_MAX: Final = 20
+"""Plans in a row, each because something changed under the one before."""
+QUORUM_SECONDS_MAX: Final = 20.0
+FORCE_SECONDS: Final = 20.0
+"""A forced removal waits this long for a move that makes no progress."""
+
+Plan = Callable[[], list[Move]]
+
+_DISTURBING: Final = (e.BrokerFenced, e.BrokerUnregistered)
+
+
+class Moved(NamedTuple):
+    replicas: int
+    leaders: int
+
+
+class ClusterOperations:
+    def __init__(self, *, node_id: NodeId, metadata: MetadataStore, quorum: Callable[[], Membership]) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._quorum = quorum
+        self._lock = asyncio.Lock()
+
+    @property
+    def _state(self) -> ClusterState:
+        return self._metadata.state
+
+    # --- nodes -------------------------------------------------------------------------------------
+
+    async def add_node(self, node: Mapping[str, object]) -> str:
+        """Let a node in; it comes by itself when it is started. `node` has its id and addresses."""
+        node_id = int(str(node["node_id"]))
+        if node_id in self._state.brokers:
+            raise RequestError(
+                ErrorCode.duplicate_broker_registration, f"Node {node_id} belongs to the cluster already."
+            )
+        given = {str(node[name]) for name in ("kafka", "wal", "raft", "http") if node.get(name)}
+        for broker in self._state.brokers.values():
+            taken = given & {f"{at.host}:{at.port}" for at in broker.endpoints.values()}
+            if taken:
+                raise RequestError(
+                    ErrorCode.invalid_request, f"{min(taken)} is an address of node {broker.broker_id}."
+                )
+        await self._submit(AdmitNode(broker_id=node_id))
+        return f"Node {node_id} may join: start it with `join = true` and the nodes of this cluster as peers."
+
+    async def remove_node(self, node_id: NodeId, *, force: bool = False) -> str:
+        """Move everything away from a node, then take it out. Answers when it can be switched off."""
+        async with self._lock:
+            self._check_removable(node_id, force=force)
+            is_registered = node_id in self._state.brokers
+            if is_registered:
+                await self._submit(DrainNode(broker_id=node_id))
+            try:
+                moved = await self._empty(node_id, force=force)
+            except BaseException:
+                if is_registered:
+                    with contextlib.suppress(Unavailable, RequestError):
+                        await self._metadata.submit(
+                            DrainNode(broker_id=node_id, draining=False), timeout_s=SUBMIT_SECONDS_MAX
+                        )
+                raise
+            await self._until_voted_out(node_id)
+        log.info("node %d is out of the cluster, %d replicas moved", node_id, moved)
+        return f"Node {node_id} is out of the cluster, {moved} replicas moved: it can be switched off."
+
+    async def _empty(self, node_id: NodeId, *, force: bool) -> int:
+        """Drain and remove; again if the node got replicas in between."""
+        moved = 0
+        plan = partial(self._plan_drain, node_id, force=force)
+        while True:
+            moved += await self._carry_out(plan, patience_s=FORCE_SECONDS if force else None)
+            try:
+                await self._submit(RemoveNode(broker_id=node_id, force=force))
+            except RequestError as error:
+                if error.code != ErrorCode.reassignment_in_progress:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return moved
+
+    def _check_removable(self, node_id: NodeId, *, force: bool) -> None:
+        state, quorum = self._state, self._quorum()
+        if node_id not in state.brokers and node_id not in quorum.members:
+            raise RequestError(
+                ErrorCode.broker_id_not_registered, f"There is no node {node_id} in this cluster."
+            )
+        staying = [voter for voter in quorum.voters if voter != node_id]
+        alive = [voter for voter in staying if state.is_alive(voter)]
+        if len(alive) <= len(staying) // 2:
+            raise RequestError(
+                ErrorCode.invalid_request,
+                f"Without node {node_id}, {len(alive)} of {len(staying)} nodes would be alive: no majority.",
+            )
+        alone = [
+            f"{topic.name}-{partition.partition}"
+            for topic in state.topics.values()
+            for partition in topic.partitions
+            if partition.isr == (node_id,)
+        ]
+        if alone and not force and not state.is_alive(node_id):
+            raise RequestError(
+                ErrorCode.invalid_request,
+                f"Only node {node_id}, which is down, has all records of {len(alone)} partitions, {alone[0]} "
+                "for one: start it first, or force the removal and lose them.",
+            )
+
+    async def _until_voted_out(self, node_id: NodeId) -> None:
+        """The controller does it; a node that removes itself may not hear of it, hence the limit."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + QUORUM_SECONDS_MAX
+        while node_id in self._quorum().members and node_id != self._node_id:
+            if loop.time() > deadline:
+                raise Unavailable(f"node {node_id} holds no data any more, but is still a voter")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    # --- shares ------------------------------------------------------------------------------------
+
+    async def rebalance(self, *, dry_run: bool = False) -> Moved:
+        """Spread replicas and leaders evenly over the live nodes; returns when everything has moved."""
+        planned = self._plan_even()
+        moved = Moved(replica_moves(planned), sum(move.moves_leader for move in planned))
+        if dry_run or not planned:
+            return moved
+        async with self._lock:
+            await self._carry_out(self._plan_even, patience_s=None)
+            changes = preferred_changes(self._state)
+            if changes:
+                await self._submit(Batch(commands=tuple(changes)))
+        log.info("%d replicas and %d leaders moved", moved.replicas, moved.leaders)
+        return moved
+
+    # --- plans -------------------------------------------------------------------------------------
+
+    def _slots(self) -> list[Slot]:
+        return [Slot(one.broker_id, one.rack) for one in self._state.live_brokers() if not one.draining]
+
+    def _plan_even(self) -> list[Move]:
+        """Partitions on their way are left alone, but for those that wait for a node that is gone."""
+        placed = [
+            Placed(tp, original_of(partition))
+            for tp, partition in self._partitions()
+            if not is_moving(partition) or self._is_stuck(partition)
+        ]
+        moves = even_out(placed, self._slots())
+        planned = {move.tp for move in moves}
+        given_up = [Move(*one, one.replicas) for one in placed if self._is_moving(one.tp)]
+        return moves + [move for move in given_up if move.tp not in planned]
+
+    def _plan_drain(self, node_id: NodeId, *, force: bool) -> list[Move]:
+        return drain(
+            [Placed(tp, self._heading_for(partition)) for tp, partition in self._partitions()],
+            self._slots(),
+            node_id,
+            force=force,
+        )
+
+    def _heading_for(self, partition: Partition) -> tuple[NodeId, ...]:
+        """Where a partition will be; where it was, if it waits for a node that is gone."""
+        return original_of(partition) if self._is_stuck(partition) else target_of(partition)
+
+    def _is_stuck(self, partition: Partition) -> bool:
+        return any(not self._state.is_alive(added) for added in partition.adding)
+
+    def _partitions(self) -> list[tuple[TopicPartition, Partition]]:
+        return [
+            (TopicPartition(topic.name, partition.partition), partition)
+            for _, topic in sorted(self._state.topics.items())
+            for partition in topic.partitions
+        ]
+
+    # --- carrying out ------------------------------------------------------------------------------
+
+    async def _carry_out(self, plan: Plan, *, patience_s: float | None) -> int:
+        """Do what `plan` says, a few partitions at a time, until it says nothing more.
+
+        With `patience_s`, moves that make no progress for so long are left to themselves.
+        """
+        moved = rounds = 0
+        waiting: deque[Move] = deque()
+        under_way: set[TopicPartition] = set()
+        loop = asyncio.get_running_loop()
+        changed_at = loop.time()
+        with self._metadata.bus.subscribe(e.PartitionAssigned, e.TopicDeleted, *_DISTURBING) as events:
+            while True:
+                still = {tp for tp in under_way if self._is_moving(tp)}
+                if still != under_way:
+                    under_way, changed_at = still, loop.time()
+                if not waiting and not under_way:
+                    waiting = deque(plan())
+                    rounds += 1
+                    if not waiting:
+                        return moved
+                    if rounds > ROUNDS_MAX:
+                        raise Unavailable("the cluster changes faster than replicas can be moved")
+                chunk = [waiting.popleft() for _ in range(min(len(waiting), MOVES_AT_ONCE - len(under_way)))]
+                if chunk:
+                    await self._start(chunk)
+                    moved += replica_moves(chunk)
+                    under_way |= {move.tp for move in chunk}
+                elif patience_s is not None and loop.time() - changed_at > patience_s:
+                    return moved
+                elif await _is_disturbed(events):
+                    waiting = deque(plan())
+                    under_way -= {move.tp for move in waiting}
+
+    def _is_moving(self, tp: TopicPartition) -> bool:
+        partition = self._state.partition(tp)
+        return partition is not None and is_moving(partition)
+
+    async def _start(self, moves: Sequence[Move]) -> None:
+        commands = [
+            Reassign(topic_id=topic.topic_id, partition=move.tp.partition, target=move.target)
+            for move in moves
+            if (topic := self._state.topics.get(move.tp.topic)) is not None
+        ]
+        outcome = await self._submit(Batch(commands=tuple(commands)))
+        for part in outcome.parts:
+            if part.refused is not None:
+                log.info("a replica stays where it is: %s", part.refused.message)
+
+    async def _submit(self, command: Command) -> Outcome:
+        """Over a change of leaders too: the commands of this file do no harm when they come twice."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SUBMIT_SECONDS_MAX
+        while True:
+            try:
+                return await self._metadata.submit(command, timeout_s=deadline - loop.time())
+            except Unavailable:
+                if loop.time() + RETRY_SECONDS > deadline:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _is_disturbed(events: Subscription) -> bool:
+    """Wait for news; True if they may upset a plan."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            news = await events.next_batch()
+    except TimeoutError:
+        return False
+    return any(isinstance(event, (*_DISTURBING, e.Resync)) for event in news)
