@@ -5,10 +5,10 @@
 | lost write | an acknowledged record is not in the log (acks=all, or the acks that the caller vouches for) |
 | lost read | a record that some consumer had been given is not in the log any more |
 | lost head | the log begins behind every point to which anybody trimmed it |
-| wrong offset | a record is acknowledged at an offset that holds another one |
+| wrong offset | a record is acknowledged for good at an offset that holds another one |
 | diverged | two reads of one offset gave different records |
 | duplicate | a record of an idempotent producer is in the log twice |
-| reorder | a record sent after another was acknowledged comes before it in the log |
+| reorder | a record sent after another was acknowledged for good comes before it in the log |
 | skip | a consumer moved past a record that was there, without getting it |
 | nonmonotonic poll | a consumer got an offset again, or went back, without asking for it |
 | aborted read | a read_committed consumer got a record of an aborted transaction |
@@ -111,8 +111,14 @@ def check(events: Iterable[Event], *, durable_acks: Collection[int] = (ACKS_ALL,
     sent = {value: send for partition in partitions.values() for value, send in partition.sends.items()}
     for partition in partitions.values():
         _gather(partition, verdict)
-        _check_values(partition, sent, txns, verdict)
-        _check_order(partition, verdict)
+        _check_values(partition, sent, verdict)
+        settled = [
+            send
+            for send in partition.sends.values()
+            if send.outcome == "ok" and send.offset >= 0 and send.acks in durable_acks
+        ]
+        _check_offsets(partition, settled, verdict)
+        _check_order(partition, settled, verdict)
         _check_consumers(partition, sent, txns, verdict)
         if partition.has_final:
             _check_loss(partition, txns, durable_acks, verdict)
@@ -133,9 +139,7 @@ def _gather(partition: _Partition, verdict: Verdict) -> None:
             partition.end = max(partition.end, poll.next_position)
 
 
-def _check_values(
-    partition: _Partition, sent: dict[str, Send], txns: dict[str, Txn], verdict: Verdict
-) -> None:
+def _check_values(partition: _Partition, sent: dict[str, Send], verdict: Verdict) -> None:
     tp = partition.tp
     for offset, value in partition.seen.items():
         send = sent.get(value)
@@ -143,14 +147,6 @@ def _check_values(
             verdict.add("invented", f"{tp} at {offset}: {value!r} was never sent there")
         elif send.outcome == "fail":
             verdict.add("G1a", f"{tp} at {offset}: {value!r}, whose send by {send.process} failed")
-    for value, send in partition.sends.items():
-        if send.outcome != "ok" or send.offset < 0:
-            continue
-        there = partition.seen.get(send.offset)
-        if there is not None and there != value:
-            verdict.add(
-                "wrong offset", f"{tp}: {value!r} acknowledged at {send.offset}, which holds {there!r}"
-            )
     places: dict[str, int] = {}
     for offset, value in sorted(partition.seen.items()):
         first = places.setdefault(value, offset)
@@ -159,9 +155,18 @@ def _check_values(
             verdict.add("duplicate", f"{tp}: {value!r} at {first} and again at {offset}")
 
 
-def _check_order(partition: _Partition, verdict: Verdict) -> None:
+def _check_offsets(partition: _Partition, done: list[Send], verdict: Verdict) -> None:
+    for send in done:
+        there = partition.seen.get(send.offset)
+        if there is not None and there != send.value:
+            verdict.add(
+                "wrong offset",
+                f"{partition.tp}: {send.value!r} acknowledged at {send.offset}, which holds {there!r}",
+            )
+
+
+def _check_order(partition: _Partition, done: list[Send], verdict: Verdict) -> None:
     """A send that began after another was acknowledged must get a higher offset."""
-    done = [send for send in partition.sends.values() if send.outcome == "ok" and send.offset >= 0]
     by_end = sorted(done, key=lambda send: send.end)
     ends = [send.end for send in by_end]
     highest: list[Send] = []

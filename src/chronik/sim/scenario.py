@@ -17,7 +17,7 @@ from typing import Any, Final
 from chronik.check import Event, check
 from chronik.client import Admin, Cluster
 from chronik.client.admin import NewTopic
-from chronik.config import Settings
+from chronik.config import Address, Peer, Settings
 from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
 from chronik.sim import faults, workload
 from chronik.sim.cluster import SimCluster
@@ -62,7 +62,31 @@ STORAGE: Final = Scenario(
     durable_acks=(-1, 1),
 )
 
-SCENARIOS: Final = {STORAGE.name: STORAGE}
+CLUSTER: Final = Scenario(
+    name="cluster",
+    node_count=3,
+    weights={
+        "crash": 3,
+        "crash inside a write": 1.5,
+        "crash of all": 0.5,
+        "restart": 1,
+        "pause": 1.5,
+        "slow disk": 0.7,
+        "full disk": 0.3,
+        "failed sync": 0.3,
+        "clock jump": 0.5,
+        "clock drift": 0.5,
+        "broken connections": 1,
+        "slow links": 1,
+        "partition": 3,
+        "checkpoint": 2,
+    },
+    seconds=6.0,
+    fault_count=(2, 8),
+    durable_acks=(-1,),
+)
+
+SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE)}
 
 
 @dataclass(slots=True)
@@ -136,6 +160,16 @@ class _Run:
     def _settings(self) -> list[Settings]:
         rng = self.rng
         count = self.scenario.node_count
+        peers = tuple(
+            Peer(
+                id=number,
+                kafka=Address(f"10.0.0.{number}", 9092),
+                wal=Address(f"10.0.0.{number}", 9291),
+                raft=Address(f"10.0.0.{number}", 5001),
+            )
+            for number in range(1, count + 1)
+        )
+        disable_metadata_wal = rng.random() < 0.1
         return [
             Settings(
                 node_id=number,
@@ -149,6 +183,10 @@ class _Run:
                 offsets_topic_partitions=1,
                 transactions_topic_partitions=1,
                 cluster_id="sim",
+                cluster_secret="secret",
+                disable_metadata_wal=disable_metadata_wal,
+                replica_lag_time_max_ms=rng.choice((1_000, 10_000)),
+                peers=peers if count > 1 else (),
             )
             for number in range(1, count + 1)
         ]
