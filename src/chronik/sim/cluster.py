@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from chronik.config import Settings
-from chronik.model import ChronikError
+from chronik.model import ChronikError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode, World
 
@@ -116,11 +116,43 @@ class SimCluster:
                 node.view.crash_in = None
         await self.until(lambda: all(node.is_serving for node in self.nodes), "every node serves", 60.0)
 
-    async def until(self, is_true: Callable[[], bool], what: str, seconds: float) -> None:
+    async def converge(self) -> None:
+        """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01)."""
+        await self.until(lambda: self.difference() is None, "all replicas agree", 60.0, self.difference)
+
+    def difference(self) -> str | None:
+        """What is not yet the same on every node, if anything."""
+        states = [node.node.parts.metadata.state for node in self.serving() if node.node is not None]
+        if len(states) < len(self.nodes):
+            return "a node does not serve"
+        if len({state.applied_index for state in states}) > 1:
+            return "the metadata of some nodes is behind"
+        ends: dict[TopicPartition, tuple[int, int, int]] = {}
+        for node in self.nodes:
+            for partition in self.partitions(node):
+                if len(partition.isr) < len(partition.replicas):
+                    return f"{partition.tp} has the ISR {list(partition.isr)} on {node.name}"
+                log = partition.log
+                mine = (log.log_end_offset, log.durable_end_offset, partition.high_watermark)
+                if len(set(mine)) > 1:
+                    return f"{partition.tp} on {node.name}: end, durable end, watermark are {mine}"
+                if ends.setdefault(partition.tp, mine) != mine:
+                    other = ends[partition.tp][0]
+                    return f"{partition.tp} ends at {mine[0]} on {node.name}, at {other} elsewhere"
+        return None
+
+    async def until(
+        self,
+        is_true: Callable[[], bool],
+        what: str,
+        seconds: float,
+        why: Callable[[], str | None] = lambda: None,
+    ) -> None:
         deadline = self.loop.now + seconds
         while not is_true():
             if self.loop.now > deadline:
-                raise TimeoutError(f"not within {seconds:.0f} s after everything was healed: {what}")
+                reason = f" ({found})" if (found := why()) else ""
+                raise TimeoutError(f"not within {seconds:.0f} s after everything was healed: {what}{reason}")
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
+from zlib import crc32
 
 from chronik.model import TopicPartition
-from chronik.sim.cluster import SimCluster
+from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
 
 
 class Invariant(Protocol):
-    def check(self, node: SimNode) -> str | None:
-        """After a turn of a serving node: what is wrong, if anything."""
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        """After a turn of a serving node in which these replicas changed: what is wrong, if anything."""
+
+
+class Changes:
+    """Finds out which replicas of a node a turn has changed, so that nobody looks at the others again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Partition, tuple[int, ...]] = {}
+
+    def of(self, node: SimNode) -> list[Partition]:
+        assert node.node is not None
+        changed = []
+        for partition in node.node.parts.replicas.all():
+            log = partition.log
+            now = (
+                partition.high_watermark,
+                log.durable_end_offset,
+                log.log_end_offset,
+                log.log_start_offset,
+                log.flushed_offset,
+                partition.leader_epoch,
+                partition.leader_id,
+            )
+            if self._seen.get(partition) != now:
+                self._seen[partition] = now
+                changed.append(partition)
+        return changed
 
 
 class MonotonicHighWatermark:
     """The high watermark of a running replica never goes back (S24)."""
 
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
+    def __init__(self) -> None:
         self._seen: dict[tuple[str, int, TopicPartition, int], int] = {}
 
-    def check(self, node: SimNode) -> str | None:
-        for partition in self._cluster.partitions(node):
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
             key = (node.name, node.start_count, partition.tp, partition.topic_id.int)
             watermark = partition.high_watermark
             seen = self._seen.get(key, 0)
@@ -37,11 +63,8 @@ class MonotonicHighWatermark:
 class OffsetsInOrder:
     """log start <= high watermark <= durable end <= log end, on every replica."""
 
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-
-    def check(self, node: SimNode) -> str | None:
-        for partition in self._cluster.partitions(node):
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
             log = partition.log
             if not (
                 log.log_start_offset
@@ -59,11 +82,8 @@ class OffsetsInOrder:
 class TailFollowsFiles:
     """The tail in memory has no holes, and goes on where the segment files end."""
 
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-
-    def check(self, node: SimNode) -> str | None:
-        for partition in self._cluster.partitions(node):
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
             log = partition.log
             if log.flushed_offset > log.durable_end_offset:
                 return f"{log.tp}: segments reach {log.flushed_offset}, the WAL {log.durable_end_offset}"
@@ -82,7 +102,7 @@ class BoundedTasks:
 
     TASKS_MAX = 400
 
-    def check(self, node: SimNode) -> str | None:
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         process = node.process
         if process is not None and len(process.tasks) > self.TASKS_MAX:
             live = len(process.live_tasks())
@@ -91,10 +111,124 @@ class BoundedTasks:
         return None
 
 
-def standard(cluster: SimCluster) -> Iterable[Invariant]:
+class OneLeaderPerEpoch:
+    """Of a partition, one node at most is the leader in an epoch (S22)."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[tuple[int, int, int], str] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
+            if partition.is_leader:
+                key = (partition.topic_id.int, partition.tp.partition, partition.leader_epoch)
+                known = self._leaders.setdefault(key, node.name)
+                if known != node.name:
+                    return f"{partition.tp}: {known} leads epoch {partition.leader_epoch} already"
+        return None
+
+
+class OneRaftLeaderPerTerm:
+    """Of the quorum, one node at most is the leader in a term (Raft, section 5.2)."""
+
+    TERMS_MAX = 300
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, str] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        assert node.node is not None
+        raft = node.node.parts.member.raft
+        if not raft.is_leader:
+            return None
+        term = raft.core.term
+        known = self._leaders.setdefault(term, node.name)
+        if known != node.name:
+            return f"{known} leads term {term} already"
+        return f"term {term}: elections do not end" if term > self.TERMS_MAX else None
+
+
+class CommittedMetadataStays:
+    """What one node holds to be committed at an index, every node does, for ever (Raft, section 5.4)."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, tuple[int, int]] = {}
+        self._checked: dict[tuple[str, int], int] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        assert node.node is not None
+        raft = node.node.parts.member.raft
+        if raft.leader_id is None:
+            return None
+        log = raft.core.log
+        key = (node.name, node.start_count)
+        checked = max(self._checked.get(key, 0), log.base.index)
+        if log.commit <= checked:
+            return None
+        self._checked[key] = log.commit
+        for entry in log.between(checked, log.commit):
+            seen = (entry.term, crc32(entry.data))
+            if self._committed.setdefault(entry.index, seen) != seen:
+                return f"entry {entry.index}, committed before, is another one in term {entry.term}"
+        return None
+
+
+class StateMachinesAgree:
+    """Nodes that have applied the same entries have the same state."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, int] = {}
+        self._checked: dict[tuple[str, int], int] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        assert node.node is not None
+        metadata = node.node.parts.metadata
+        index = metadata.state.applied_index
+        key = (node.name, node.start_count)
+        if self._checked.get(key) == index:
+            return None
+        self._checked[key] = index
+        seen = crc32(metadata.snapshot())
+        if self._states.setdefault(index, seen) != seen:
+            return f"the metadata after entry {index} is not what another node has"
+        return None
+
+
+class ReplicasAgreeBelowWatermark:
+    """Below the watermark, every replica has the same batches at the same offsets (S15)."""
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._checked: dict[tuple[str, int, int, int], int] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
+            place = (partition.topic_id.int, partition.tp.partition)
+            key = (node.name, node.start_count, *place)
+            checked = self._checked.get(key, 0)
+            watermark = partition.high_watermark
+            if watermark == checked:
+                continue
+            self._checked[key] = watermark
+            for batch in reversed(partition.log.tail):
+                if batch.next_offset > watermark:
+                    continue
+                if batch.base_offset < checked:
+                    break
+                seen = (batch.next_offset, batch.header.leader_epoch, batch.header.crc)
+                if self._batches.setdefault((*place, batch.base_offset), seen) != seen:
+                    return f"{partition.tp} at {batch.base_offset}: not the batch that another replica has"
+        return None
+
+
+def standard() -> Iterable[Invariant]:
     return (
-        MonotonicHighWatermark(cluster),
-        OffsetsInOrder(cluster),
-        TailFollowsFiles(cluster),
+        MonotonicHighWatermark(),
+        OffsetsInOrder(),
+        TailFollowsFiles(),
         BoundedTasks(),
+        OneLeaderPerEpoch(),
+        OneRaftLeaderPerTerm(),
+        CommittedMetadataStays(),
+        StateMachinesAgree(),
+        ReplicasAgreeBelowWatermark(),
     )

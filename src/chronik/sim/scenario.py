@@ -22,7 +22,7 @@ from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicParti
 from chronik.sim import faults, workload
 from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
-from chronik.sim.invariants import Invariant, standard
+from chronik.sim.invariants import Changes, Invariant, standard
 from chronik.sim.process import Process
 from chronik.sim.workload import PATIENT, Recorder, SendPlan
 from chronik.sim.world import SimNode, World
@@ -127,10 +127,11 @@ class _Run:
         plan = faults.draw_plan(plan_rng, scenario.weights, seconds=scenario.seconds, count=count)
         self.result.plan = [fault for fault in plan if only is None or fault.number in only]
         self._invariants: list[Invariant] = []
+        self._changes = Changes()
         self._nodes: dict[Process, SimNode] = {}
         self._loads: list[asyncio.Task[None]] = []
         self.cluster = SimCluster(self.world, self._settings(), on_started=self._on_started)
-        self._invariants += standard(self.cluster)
+        self._invariants += standard()
 
     def run(self) -> Result:
         result, world = self.result, self.world
@@ -201,8 +202,9 @@ class _Run:
         node = self._nodes.get(process)
         if node is None or node.process is not process or not node.is_serving:
             return
+        changed = self._changes.of(node)
         for invariant in self._invariants:
-            wrong = invariant.check(node)
+            wrong = invariant.check(node, changed)
             if wrong is not None:
                 raise _Violated(f"{type(invariant).__name__} on {node.name}: {wrong}")
         if self.world.loop.failures:
@@ -225,6 +227,7 @@ class _Run:
         await asyncio.sleep(0.5)
         recorder.stopping = True
         await asyncio.gather(*self._loads)
+        await self.cluster.converge()
         groups = list(dict.fromkeys(e.group for e in recorder.events if hasattr(e, "group")))
         await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
         await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))

@@ -95,7 +95,7 @@ class SendPlan:
     """Records handed over before their answers are waited for."""
     size_max: int = 200
     pause_s: float = 0.05
-    count_max: int = 150
+    count_max: int = 100
 
 
 async def produce(recorder: Recorder, name: str, rng: random.Random, plan: SendPlan) -> None:
@@ -236,7 +236,7 @@ async def _consume(
 ) -> None:
     options = FetchOptions(
         read_committed=read_committed,
-        max_wait_ms=rng.choice((100, 500)),
+        max_wait_ms=rng.choice((200, 500)),
         partition_max_bytes=rng.choice((100, 1_000, 1_000_000)),
     )
     positions = await list_offsets(cluster, dict.fromkeys(recorder.tps, EARLIEST))
