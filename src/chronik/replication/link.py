@@ -3,6 +3,9 @@
 Both sides prove that they know the cluster's secret without sending it: each draws a nonce and answers the
 other's with an HMAC over both nonces, both node ids and its role. A node of another cluster, or one without
 the secret, gets no further. After that every frame is a type byte and a body.
+
+Both ends send a sign of life when they have nothing else to say, and give up a link on which none comes: a
+host that lost its power closes no connection, and an idle link would stay open for ever.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ PROTOCOL: Final = "chronik-link-1"
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 _NONCE_BYTES: Final = 32
 _HANDSHAKE_BYTES_MAX: Final = 4096
+BEAT_SECONDS: Final = 1.0
+SILENCE_SECONDS_MAX: Final = 5.0
+_BEAT: Final = 0
+"""A frame of this type is only a sign of life."""
 WRITE_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -149,7 +156,7 @@ class Link(asyncio.BufferedProtocol):
             for frame in self._decoder.received(nbytes):
                 if self._handler is None:
                     self._shake(frame)
-                else:
+                elif frame[0] != _BEAT:
                     self._handler.on_frame(self, frame)
                 if self._transport is None:
                     return
@@ -246,7 +253,18 @@ class Link(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._handler = handler
         self.opened = True
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
         handler.on_open(self)
+
+    def _beat(self) -> None:
+        if self._transport is None:
+            return
+        if self._loop.time() - self.last_heard > SILENCE_SECONDS_MAX:
+            log.info("%s: node %d has gone silent", self.purpose, self.peer_id)
+            self.abort()
+            return
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        self.send(bytes([_BEAT]))
 
     # --- frames ------------------------------------------------------------------------------------
 

@@ -34,7 +34,12 @@ class Replication:
     def start_moved(self, partition: Partition, log_start_offset: int) -> None:
         task = asyncio.get_running_loop().create_task(partition.log.advance_start(log_start_offset))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the start of a log stays where it is: %s", error)
 
     def halted(self, partition: Partition) -> None:
         self.leader.ask_for_new_epoch(partition)

@@ -57,10 +57,10 @@ class SimCluster:
 
     # --- life --------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start all nodes, and again whichever ends or fails to start, as a service manager does."""
-        for node in self.nodes:
-            node.start()
+    def start(self, delays: Sequence[float]) -> None:
+        """Start each node after its delay, and again when it ends, as a service manager does."""
+        for node, delay in zip(self.nodes, delays, strict=True):
+            self.revive_later(node, delay)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:

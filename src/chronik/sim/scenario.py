@@ -213,8 +213,11 @@ class _Run:
     # --- the run -----------------------------------------------------------------------------------
 
     async def _main(self) -> Recorder:
-        self.cluster.start()
-        await self.cluster.until(lambda: bool(self.cluster.serving()), "a node serves", 60.0)
+        late = self.rng.choice((0.0, 0.5, 3.0))
+        self.cluster.start([self.rng.random() * late for _ in self.cluster.nodes])
+        await self.cluster.until(
+            lambda: len(self.cluster.serving()) == len(self.cluster.nodes), "every node serves at first", 60.0
+        )
         addresses = ",".join(f"{node.host}:{node.settings.kafka_port}" for node in self.cluster.nodes)
         recorder = Recorder(
             self.world.loop, addresses, await self._in_client("setup", self._create(addresses))

@@ -89,6 +89,11 @@ class _Recovery:
                         first = entry.header.sequence
                     if entry.header.sequence >= from_sequence:
                         self._apply(entry)
+                if scanner.torn_at is not None:
+                    # What was torn goes for good: its sequence numbers are given out again, and once another
+                    # file follows this one, its entries would pass for the ones that were lost.
+                    file.truncate(scanner.torn_at)
+                    file.sync()
             finally:
                 file.close()
             sequence = max(sequence, scanner.last_sequence)

@@ -36,6 +36,7 @@ async def opened(
         if not crash:
             await store.stop()
     finally:
+        store.flusher.close()  # its timer must not write into what the next store has opened
         disk.close()
 
 

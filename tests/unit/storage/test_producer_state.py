@@ -371,3 +371,18 @@ class AgainstRescan(RuleBasedStateMachine):
 
 AgainstRescan.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAgainstRescan = AgainstRescan.TestCase
+
+
+def test_a_restart_does_not_forget_how_to_undo() -> None:
+    """A replica that restarts may be told right away to drop what was never committed."""
+    states = ProducerStates()
+    put(states, 0)
+    put(states, 1)
+    states.advance_high_watermark(1)
+    put(states, 2, transactional=True)
+    restored = ProducerStates.restore(states.snapshot())
+    assert restored.truncate_to(1)
+    assert restored.first_unstable_offset is None
+    assert put(restored, 1) is None
+    assert put(restored, 2) is None
+    assert not restored.truncate_to(0)
