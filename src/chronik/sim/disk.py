@@ -42,6 +42,8 @@ class SimDisk:
         """Every sync takes so many times longer."""
         self.sync_failures = 0
         """So many of the next syncs fail."""
+        self.is_local = rng.random() < 0.5
+        """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's lane."""
 
     def lose_power(self) -> list[str]:
         told: list[str] = []
@@ -165,8 +167,6 @@ class SimFile:
 class DiskView:
     """The `chronik.storage.disk.Disk` of one process."""
 
-    is_local = False  # every write takes virtual time, so that faults can come between
-
     def __init__(
         self, disk: SimDisk, process: Process, loop: SimLoop, on_crash: Callable[[str], None]
     ) -> None:
@@ -182,6 +182,7 @@ class DiskView:
         self.crash_in: int | None = None
         """The process dies inside the change that makes this zero."""
         self.changes = 0
+        self.is_local = disk.is_local
 
     def note_open(self, path: PurePath) -> int:
         self._open_count += 1
@@ -209,6 +210,9 @@ class DiskView:
                     tear()
                 self._on_crash(f"inside {what} of {path}")
                 raise Crashed
+
+    def clock(self) -> float:
+        return self._loop.now + self._spent
 
     def spend(self, seconds: float) -> None:
         self._spent += seconds

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from chronik.metrics import clock
 from chronik.records.batch import Buffer
 
 T = TypeVar("T")
@@ -67,6 +68,10 @@ class Disk(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether a small write may be done in the caller's turn instead of in a lane."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds, to measure how long work on this disk takes."""
         ...
 
     def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None: ...
@@ -178,6 +183,7 @@ class RealDisk:
     """Files of the operating system, one thread per lane. Belongs to one event loop."""
 
     is_local = True
+    clock = staticmethod(clock)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

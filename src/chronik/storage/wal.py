@@ -243,12 +243,12 @@ class Wal:
         """
         result: tuple[File, int] | None = None
         failure: BaseException | None = None
-        started = clock()
+        started = self._disk.clock()
         try:
             result = work()
         except Exception as error:
             failure = error
-        taken = clock() - started
+        taken = self._disk.clock() - started
         self._inline_seconds += (taken - self._inline_seconds) / 8
         if self._inline_seconds > INLINE_SECONDS_MAX:
             self._inline_seconds = 0.0

@@ -33,6 +33,9 @@ class Applied:
     def on_applied(self, index: int) -> None:
         pass
 
+    def on_lost(self, why: str) -> None:
+        pass
+
     def on_snapshot(self, data: bytes | memoryview) -> None:
         raise AssertionError("no snapshot was taken")
 
