@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash sim cluster cluster-long bench-cluster lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction sim cluster cluster-long bench-cluster lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ compat: setup ## real Kafka clients and tools against a real node
 
 crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
 	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS)
+
+compaction: setup ## a million updates over 10,000 keys, with kill -9 inside compactions
+	$(BIN)/pytest tests/crash/test_compaction.py --compaction-updates=1000000 --crash-rounds=20
 
 sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (all)
 	PYTHONHASHSEED=0 $(BIN)/python -m chronik.sim --seeds $(SEEDS) --scenario $(SCENARIO) $(ARGS)

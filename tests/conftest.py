@@ -13,6 +13,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what the compatibility tests run against; Apache Kafka shows whether a test itself is right",
     )
     parser.addoption(
+        "--compaction-updates",
+        type=int,
+        default=50_000,
+        help="updates of the compacted topic in the crash tests, over a tenth as many keys, 10,000 at most",
+    )
+    parser.addoption(
         "--crash-rounds", type=int, default=5, help="rounds of kill -9 under load in the crash tests"
     )
     parser.addoption(

@@ -20,16 +20,15 @@ from chronik.storage.store import LogKey, LogStore
 
 log = logging.getLogger(__name__)
 
-_WORK_SHARE: Final = 0.3
-"""Of the time, at most, so that the interpreter and the background lane belong to others for the rest."""
-_PAUSE_SECONDS_MAX: Final = 0.5
+_REST_SECONDS: Final = 0.001
+"""After each step, which is shorter: for most of the time interpreter and lane belong to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     bytes_per_second: float = 32 * 1024 * 1024
     map_bytes_max: int = 64 * 1024 * 1024
-    work_share: float = _WORK_SHARE
+    rest_seconds: float = _REST_SECONDS
     checkpoint_seconds: float = 60.0
     """A checkpoint that compaction has to wait for is asked for no sooner after the last one."""
 
@@ -162,15 +161,12 @@ class Compactor:
                 log_.replace_segments(group.segments, new, group.end_offset)
 
     async def _steps(self, log_: PartitionLog, work: Iterator[int]) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            started = loop.time()
             size = await log_.disk.run(Lane.BACKGROUND, lambda: next(work, None))
             if size is None:
                 return
             pace = self._pace()
-            resting = (loop.time() - started) * (1 / pace.work_share - 1)
-            await asyncio.sleep(max(size / pace.bytes_per_second, min(resting, _PAUSE_SECONDS_MAX)))
+            await asyncio.sleep(max(size / pace.bytes_per_second, pace.rest_seconds))
 
     async def _note(self, log_: PartitionLog, result: Result) -> None:
         if log_.producers is not None:
