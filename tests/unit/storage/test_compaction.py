@@ -22,7 +22,7 @@ from chronik.storage.store import LogStore
 from tests.unit.replication.support import Clock, Replicas, cleaner, put
 from tests.unit.storage.support import opened
 
-EAGER = Pace(bytes_per_second=1e12, rest_seconds=0, checkpoint_seconds=0)
+EAGER = Pace(bytes_per_second=1e12, rest_seconds=0, rest_busy_seconds=0, checkpoint_seconds=0)
 
 
 async def batches_of(partition: Partition) -> list[tuple[BatchHeader, bytes]]:
