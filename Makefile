@@ -12,14 +12,14 @@ ARGS ?=
 CRASH_ROUNDS ?= 50
 CLUSTER_ROUNDS ?= 200
 SEEDS ?= 1000
-SCENARIO ?= storage
+SCENARIO ?= cluster
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction sim cluster cluster-long bench-cluster lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction sim mutants cluster cluster-long bench-cluster lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,8 +92,11 @@ crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
 compaction: setup ## a million updates over 10,000 keys, with kill -9 inside compactions
 	$(BIN)/pytest tests/crash/test_compaction.py --compaction-updates=1000000 --crash-rounds=20
 
-sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (all)
+sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (cluster)
 	PYTHONHASHSEED=0 $(BIN)/python -m chronik.sim --seeds $(SEEDS) --scenario $(SCENARIO) $(ARGS)
+
+mutants: $(VENV)/.dev ## known bugs, planted one at a time: does the simulator notice each?
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.compare $(ARGS)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from chronik.model import NodeId, PeerError
+from chronik.records.batch import headers
 from chronik.replication import frames
 from chronik.replication.divergence import where_to_start
 from chronik.replication.frames import FrameType
@@ -228,6 +229,30 @@ class LeaderSide:
             partition.log_start_offset, partition.log_end_offset, list(partition.log.epochs.entries)
         )
         start = where_to_start(own, position)
+        if start.is_reset and start.offset < partition.log_end_offset:
+            self._spawn(self._start_at_batch(link, partition, progress, start.offset, partition.leader_epoch))
+        else:
+            self._start_from(link, partition, progress, start)
+
+    async def _start_at_batch(
+        self, link: Link, partition: Partition, progress: FollowerProgress, offset: int, epoch: int
+    ) -> None:
+        """The log may start inside a batch, and only whole batches are sent: begin where that one does."""
+        run = await reading.read_run(partition.log, offset, 1)
+        first = min(
+            (header.base_offset for buffer in run.buffers for _, header in headers(buffer)), default=offset
+        )
+        if (
+            progress.state is FollowerState.ASKED
+            and self._links.get(progress.peer) is link
+            and partition.leader_epoch == epoch
+            and partition.followers.get(progress.peer) is progress
+        ):
+            self._start_from(link, partition, progress, frames.Start(min(first, offset), True))
+
+    def _start_from(
+        self, link: Link, partition: Partition, progress: FollowerProgress, start: frames.Start
+    ) -> None:
         progress.fed_from(start.offset)
         link.send(self._head(FrameType.START, partition) + frames.encode_start(start))
         self._feed(partition, progress)

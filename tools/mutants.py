@@ -1,0 +1,273 @@
+"""Does the simulator notice? Plants one known bug at a time in a copy of the source, then runs seeds.
+
+A mutant that survives is a hole in the simulator. `--seeds` bounds the search; `--only NAME` picks mutants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+class Mutant(NamedTuple):
+    name: str
+    scenario: str
+    file: str
+    text: str
+    replacement: str
+
+
+MUTANTS = (
+    Mutant(
+        "the watermark ignores followers",
+        "cluster",
+        "replication/watermark.py",
+        "lowest = min(lowest, follower_ends.get(replica, current))",
+        "pass",
+    ),
+    Mutant(
+        "a follower shows more than it has on disk",
+        "cluster",
+        "replication/watermark.py",
+        "return max(current, min(told_by_leader, own_durable_end))",
+        "return max(current, told_by_leader)",
+    ),
+    Mutant(
+        "no truncation when the leader changes",
+        "cluster",
+        "replication/follower.py",
+        "            log_.truncate(start.offset)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "logs are compared by their ends only",
+        "cluster",
+        "replication/divergence.py",
+        "and ours[agreed] == theirs[agreed]:",
+        "and True:",
+    ),
+    Mutant(
+        "an opening before its metadata is dropped",
+        "cluster",
+        "replication/follower.py",
+        "        self._early[head.key] = _Early(",
+        "        return\n        self._early[head.key] = _Early(",
+    ),
+    Mutant(
+        "links send no sign of life",
+        "cluster",
+        "replication/link.py",
+        "self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)\n        handler.on_open(self)",
+        "handler.on_open(self)",
+    ),
+    Mutant(
+        "a refused connection is never tried again",
+        "cluster",
+        "replication/connections.py",
+        "            await asyncio.sleep(min(wait, RETRY_SECONDS)",
+        "            return\n            await asyncio.sleep(min(wait, RETRY_SECONDS)",
+    ),
+    Mutant(
+        "any follower comes back into the ISR at once",
+        "cluster",
+        "replication/leader.py",
+        "            and progress.acked_end >= max(partition.high_watermark, "
+        "partition.leader_epoch_start_offset)\n",
+        "",
+    ),
+    Mutant(
+        "leaders are elected from all replicas",
+        "cluster",
+        "metadata/elections.py",
+        "        if replica in isr and is_alive(replica):\n            return replica\n    if topic",
+        "        if is_alive(replica):\n            return replica\n    if topic",
+    ),
+    Mutant(
+        "a leader that restarts leads on in its old epoch",
+        "cluster",
+        "metadata/elections.py",
+        "    if old.leader == back:\n",
+        "    if old.leader == back:\n        return None\n    if old.leader == back:\n",
+    ),
+    Mutant(
+        "a minority commits",
+        "cluster",
+        "raft/quorum.py",
+        "return sorted(map(value_of, voters), reverse=True)[majority(voters) - 1]",
+        "return sorted(map(value_of, voters), reverse=True)[0]",
+    ),
+    Mutant(
+        "a minority elects",
+        "cluster",
+        "raft/quorum.py",
+        "if voters and granted >= majority(voters):",
+        "if voters and granted >= 1:",
+    ),
+    Mutant(
+        "term and vote are not persisted",
+        "cluster",
+        "cluster/raft_storage.py",
+        "state = hard_state or self.hard_state() or",
+        "state = self.hard_state() or",
+    ),
+    Mutant(
+        "two votes in one term",
+        "cluster",
+        "raft/voting.py",
+        "return core.vote == request.sender or (core.vote is None and core.leader_id is None)",
+        "return True",
+    ),
+    Mutant(
+        "the metadata log is not truncated",
+        "cluster",
+        "cluster/raft_storage.py",
+        "            self._log.truncate(truncate_from - 1)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "acks=all answers with the leader's own disk",
+        "cluster",
+        "replication/partition.py",
+        "            if next_offset <= self.high_watermark:\n                callback(None)",
+        "            if next_offset:\n                callback(None)",
+    ),
+    Mutant(
+        "records are acknowledged before they are durable",
+        "storage",
+        "replication/partition.py",
+        "elif next_offset <= self.log.durable_end_offset:",
+        "elif next_offset <= self.log.log_end_offset:",
+    ),
+    Mutant(
+        "a repeated sequence is appended again",
+        "storage",
+        "storage/producer_state.py",
+        "                    return span\n            expected",
+        "                    return None\n            expected",
+    ),
+    Mutant(
+        "aborted transactions are forgotten on restart",
+        "storage",
+        "storage/producer_state.py",
+        "states._aborted = snapshot.aborted",
+        "states._aborted = []",
+    ),
+    Mutant(
+        "read_committed sees open transactions",
+        "storage",
+        "storage/producer_state.py",
+        "return high_watermark if first is None or first > high_watermark else first",
+        "return high_watermark",
+    ),
+    Mutant(
+        "the WAL is not synced",
+        "storage",
+        "storage/wal.py",
+        "            written = file.write_at(self._position, buffers)\n            file.sync()\n",
+        "            written = file.write_at(self._position, buffers)\n",
+    ),
+    Mutant(
+        "a checkpoint does not sync segments",
+        "storage",
+        "storage/store.py",
+        "                _sync_log(log_)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "the names of new directories are not synced",
+        "storage",
+        "storage/store.py",
+        '        self.disk.sync_directory(self.root / "topics")\n',
+        "",
+    ),
+    Mutant(
+        "what recovery read back is not made durable",
+        "storage",
+        "storage/recovery.py",
+        "        store.save_recovered()\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a torn round stays in the WAL",
+        "storage",
+        "storage/recovery.py",
+        "                    file.truncate(scanner.torn_at)\n                    file.sync()\n",
+        "                    pass\n",
+    ),
+    Mutant(
+        "a failed round is not taken back",
+        "storage",
+        "storage/log.py",
+        "        self._cut_tail(self.durable_end_offset)\n        for listener",
+        "        for listener",
+    ),
+    Mutant(
+        "recovery appends a batch twice",
+        "storage",
+        "storage/recovery.py",
+        "            log_.cut(offset)\n        elif offset > log_.log_end_offset:",
+        "            pass\n        elif offset > log_.log_end_offset:",
+    ),
+)
+
+
+def plant(mutant: Mutant, folder: Path) -> None:
+    """A copy of the source with the bug in it. Fails when the source no longer has the place."""
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "chronik" / mutant.file
+    text = path.read_text()
+    if text.count(mutant.text) != 1:
+        raise SystemExit(
+            f"mutant {mutant.name!r}: its place in {mutant.file} is there {text.count(mutant.text)} times"
+        )
+    path.write_text(text.replace(mutant.text, mutant.replacement))
+
+
+def is_caught(mutant: Mutant, seeds: int) -> str | None:
+    """The line that tells which seed failed and why, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        plant(mutant, Path(folder) / "src")
+        command = [sys.executable, "-m", "chronik.sim", "--scenario", mutant.scenario]
+        env = {**os.environ, "PYTHONPATH": str(Path(folder) / "src"), "PYTHONHASHSEED": "0"}
+        run = subprocess.run(
+            [*command, "--seeds", str(seeds), "--fail-fast"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    failed = [line for line in run.stdout.splitlines() if " failed: " in line]
+    if failed:
+        return failed[0]
+    return None if run.returncode == 0 else run.stderr.strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--only", help="a part of the names of the mutants to run")
+    given = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]
+    survivors = []
+    for mutant in chosen:
+        caught = is_caught(mutant, given.seeds)
+        print(
+            f"{'caught  ' if caught else 'SURVIVED'} {mutant.name}: {caught or f'{given.seeds} seeds clean'}",
+            flush=True,
+        )
+        if caught is None:
+            survivors.append(mutant.name)
+    print(f"mutants {len(chosen)}, caught {len(chosen) - len(survivors)}, survived {len(survivors)}")
+    return int(bool(survivors))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
