@@ -44,6 +44,8 @@ class ConfigDef:
             case ConfigKind.BOOLEAN:
                 if text.lower() not in ("true", "false"):
                     raise ValueError("Expected value to be either true or false")
+                if self.choices and text.lower() not in self.choices:
+                    raise ValueError(self.doc)
                 return text.lower() == "true"
             case ConfigKind.INT | ConfigKind.LONG:
                 return self._in_range(parse_int(text))

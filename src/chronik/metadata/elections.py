@@ -23,7 +23,7 @@ def elect(topic: Topic, partition: Partition, isr: tuple[NodeId, ...], is_alive:
     for replica in partition.replicas:
         if replica in isr and is_alive(replica):
             return replica
-    if topic.configs.get("unclean.leader.election.enable") == "true":
+    if topic.configs.get("unclean.leader.election.enable", "").strip().lower() == "true":
         for replica in partition.replicas:
             if is_alive(replica):
                 return replica

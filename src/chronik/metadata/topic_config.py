@@ -152,7 +152,14 @@ _DEFINITIONS: Final = (
         "In-sync replicas without which a produce with acks=all is refused.",
         low=1,
     ),
-    _bool("preallocate", False, "log.preallocate", "Reserve a segment's space on disk when it is created."),
+    ConfigDef(
+        name="preallocate",
+        kind=ConfigKind.BOOLEAN,
+        default="false",
+        server_names=(("log.preallocate", 1),),
+        choices=("false",),
+        doc="Always false: appends wait for the write-ahead log alone, which is preallocated anyway.",
+    ),
     _long(
         "retention.bytes",
         -1,
@@ -194,7 +201,7 @@ _DEFINITIONS: Final = (
     _bool(
         "unclean.leader.election.enable",
         False,
-        "unclean.leader.election.enable",
+        None,  # no default for all topics: who gives up acknowledged records says so topic by topic
         "Let a replica lead that is not in sync when no other is left; acknowledged records may be lost.",
     ),
     _bool("searchable", False, None, "Index the topic's records for full-text search as they arrive."),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+import chronik.metadata
+from chronik.metadata.broker_config import BROKER_CONFIGS
 from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig, check_topic_configs
 from chronik.model import ErrorCode, RequestError
 
@@ -48,6 +51,7 @@ def test_kafkas_defaults() -> None:
         ("min.cleanable.dirty.ratio", "1.5"),
         ("min.cleanable.dirty.ratio", "nan"),
         ("preallocate", "yes"),
+        ("preallocate", "true"),
         ("retention.mss", "5"),
         ("retention.ms", None),
         ("retention.ms", "٣"),
@@ -58,6 +62,27 @@ def test_what_is_invalid_is_refused_by_name(name: str, value: str | None) -> Non
         check_topic_configs({name: value})
     assert refused.value.code == ErrorCode.invalid_config
     assert name in str(refused.value)
+
+
+def test_every_key_does_something() -> None:
+    """T34: a key is read somewhere, or its documentation says why no value makes a difference."""
+    package = Path(chronik.metadata.__file__).parents[1]
+    text = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "topic_config.py")
+    through = {"message.timestamp.type": ".stamps_append_time", "cleanup.policy": ".deletes_old_segments"}
+    without_effect = {"flush.messages": "already", "flush.ms": "already", "preallocate": "Always false"}
+    for name, one in TOPIC_CONFIGS.items():
+        if name in without_effect:
+            assert without_effect[name] in one.doc
+        else:
+            attribute = through.get(name, f"config.{name.replace('.', '_')}")
+            assert attribute in text or f'"{name}"' in text or f").{attribute[7:]}" in text, name
+
+
+def test_every_broker_key_does_something() -> None:
+    package = Path(chronik.metadata.__file__).parents[1]
+    text = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "broker_config.py")
+    defaults = {name for one in TOPIC_CONFIGS.values() for name, _ in one.server_names}
+    assert [name for name in BROKER_CONFIGS if name not in defaults and f'"{name}"' not in text] == []
 
 
 def test_sources_in_order_of_strength() -> None:
