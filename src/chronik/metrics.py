@@ -79,7 +79,7 @@ class ServerStats:
 
 @dataclass(slots=True)
 class WriteStages:
-    """How long metadata writes take, and how they travel. Counted where metadata commands are submitted."""
+    """How long metadata writes take. Counted by the log underneath, and where commands are submitted."""
 
     wal: Histogram = field(default_factory=Histogram)
     """Until the entry is durable in the leader's WAL."""
@@ -89,9 +89,6 @@ class WriteStages:
     """Until a majority has it."""
     applied: Histogram = field(default_factory=Histogram)
     """Until it is applied on the node that submitted it."""
-    fast_path: int = 0
-    fallback: int = 0
-    """Entries carried by the Raft port's ticks instead of the replication streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,12 @@ _TABLE: Final = (
         "A metadata write, from submission to stage.",
         ("stage",),
     ),
-    Metric("chronik_metadata_writes_total", "counter", "Metadata entries by the path they took.", ("path",)),
+    Metric(
+        "chronik_metadata_messages_total",
+        "counter",
+        "Metadata messages between nodes by the path they took: fast, or fallback on ticks.",
+        ("path",),
+    ),
     Metric("chronik_raft_term", "gauge", "Term of the metadata log."),
     Metric("chronik_raft_is_leader", "gauge", "1 on the node that leads the metadata log."),
     Metric("chronik_raft_elections_total", "counter", "Elections this node took part in since it started."),

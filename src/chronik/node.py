@@ -203,6 +203,7 @@ class _Parts:
             listener=self.listener,
             store=self.store,
             raft_status=self.member.status,
+            replication_lag_seconds=self.member.replication_lag_seconds,
             events=self.events,
             loopback=Loopback(settings.reachable_here, kafka_port),
             peers=Peers(settings.node_id, lambda: self.metadata.state),

@@ -135,9 +135,9 @@ class NodeCollector:
             ("applied",): stages.applied,
         }
         yield _histograms("chronik_metadata_write_seconds", named)
-        paths = {("fast",): stages.fast_path, ("fallback",): stages.fallback}
-        yield _family("chronik_metadata_writes_total", paths)
         raft = context.raft_status()
+        paths = {("fast",): raft.fast_messages, ("fallback",): raft.fallback_messages}
+        yield _family("chronik_metadata_messages_total", paths)
         yield _family("chronik_raft_term", {(): raft.term})
         yield _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
         yield _family("chronik_raft_elections_total", {(): raft.elections})

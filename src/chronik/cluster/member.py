@@ -31,6 +31,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
+from chronik.metrics import WriteStages
 from chronik.model import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -88,6 +89,7 @@ class ClusterMember:
         metadata_tp = TopicPartition(METADATA_TOPIC, 0)
         log_ = self.store.open_log(metadata_tp, METADATA_TOPIC_ID, LogConfig())
         voters = tuple(peer.id for peer in settings.peers) or (settings.node_id,)
+        stages = WriteStages()
         self.transport = ClusterTransport(
             node_id=settings.node_id,
             use_fast_path=not settings.disable_metadata_wal,
@@ -100,9 +102,10 @@ class ClusterMember:
             transport=self.transport,
             rng=rng,
             take_snapshot=lambda: self.metadata.snapshot(),
+            stages=stages,
         )
         self.transport.attach(self.raft)
-        self.metadata = MetadataStore(self.raft, origin=rng.getrandbits(63))
+        self.metadata = MetadataStore(self.raft, origin=rng.getrandbits(63), stages=stages)
         self.operations = ClusterOperations(
             node_id=settings.node_id,
             metadata=self.metadata,
@@ -294,8 +297,20 @@ class ClusterMember:
             last_applied_index=found.applied,
             elections=self._elections,
             fast_path=not self.settings.disable_metadata_wal,
+            fast_messages=self.transport.fast_count,
+            fallback_messages=self.transport.fallback_count,
             followers=followers,
         )
+
+    def replication_lag_seconds(self) -> dict[NodeId, float]:
+        """For how long each follower has not had everything of the partitions led here."""
+        now = self._loop.time()
+        lag: dict[NodeId, float] = {}
+        for partition in self.replicas.all():
+            for peer, progress in partition.followers.items():
+                behind = progress.lags_since(partition.log_end_offset, now)
+                lag[peer] = max(lag.get(peer, 0.0), behind)
+        return lag
 
     # --- stopping ----------------------------------------------------------------------------------
 

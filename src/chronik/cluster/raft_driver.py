@@ -11,13 +11,14 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
 import msgspec
 
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.metadata.store import Committed, MetadataListener
+from chronik.metrics import Histogram, WriteStages, clock
 from chronik.model import NodeId, StorageError, Unavailable
 from chronik.raft import (
     ConfigChange,
@@ -41,6 +42,7 @@ HEARTBEAT_TICKS: Final = 4
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
+PROPOSED_MAX: Final = 10_000
 
 
 class RaftTransport(Protocol):
@@ -65,6 +67,7 @@ class RaftDriver:
         transport: RaftTransport,
         rng: random.Random,
         take_snapshot: Callable[[], bytes],
+        stages: WriteStages,
     ) -> None:
         self._config = RaftConfig(
             node_id=node_id,
@@ -77,6 +80,9 @@ class RaftDriver:
         self._storage = storage
         self._transport = transport
         self._take_snapshot = take_snapshot
+        self._stages = stages
+        self._proposed_at: dict[int, float] = {}
+        """When entries that this node proposed were proposed, until they are committed; for figures alone."""
         self._loop = asyncio.get_running_loop()
         self._core: RaftCore | None = None
         self._listener: MetadataListener | None = None
@@ -209,6 +215,8 @@ class RaftDriver:
 
     def propose(self, data: bytes) -> int:
         index = self.core.propose(data)
+        if len(self._proposed_at) < PROPOSED_MAX:
+            self._proposed_at[index] = clock()
         self._schedule_pump()
         return index
 
@@ -250,18 +258,29 @@ class RaftDriver:
                 ready.hard_state,
                 ready.truncate_from,
                 ready.entries,
-                lambda error: self._written(core, ready.number, error),
+                lambda error: self._written(core, ready.number, error, ready.entries),
             )
         self._finish(ready)
 
     def _finish(self, ready: Ready) -> None:
         for message in ready.messages:
             self._send(message)
+        if ready.messages:
+            self._observe(self._stages.sent, ready.entries)
         if ready.committed:
             self._apply(ready.committed)
         if ready.soft_state is not None:
             for callback in self._soft_listeners:
                 callback(ready.soft_state)
+
+    def _observe(self, stage: Histogram, entries: Iterable[Entry]) -> None:
+        """Count how long the entries that were proposed here took to come to this stage."""
+        if self._proposed_at:
+            now = clock()
+            for entry in entries:
+                began = self._proposed_at.get(entry.index)
+                if began is not None:
+                    stage.observe(now - began)
 
     def _send(self, message: Message) -> None:
         if isinstance(message, InstallSnapshot):
@@ -273,6 +292,9 @@ class RaftDriver:
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         assert self._listener is not None
+        self._observe(self._stages.committed, entries)
+        for entry in entries:
+            self._proposed_at.pop(entry.index, None)
         commands = [
             Committed(entry.index, entry.data)
             for entry in entries
@@ -293,7 +315,9 @@ class RaftDriver:
         for callback in self._membership_listeners:
             callback()
 
-    def _written(self, core: RaftCore, number: int, error: StorageError | None) -> None:
+    def _written(
+        self, core: RaftCore, number: int, error: StorageError | None, entries: tuple[Entry, ...] = ()
+    ) -> None:
         if core is not self._core or self._stopped:
             return
         if error is not None:
@@ -305,6 +329,7 @@ class RaftDriver:
             if self._listener is not None:
                 self._listener.on_lost(str(error))
             return
+        self._observe(self._stages.wal, entries)
         core.persisted(number)
         self._schedule_pump()
 

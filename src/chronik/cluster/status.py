@@ -35,4 +35,8 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Elections this node took part in since it started."""
     fast_path: bool = True
     """False when metadata travels on the Raft port's ticks."""
+    fast_messages: int = 0
+    """Appends and their answers that went by the replication streams ..."""
+    fallback_messages: int = 0
+    """... and those that went by ticks on the Raft port."""
     followers: tuple[FollowerStatus, ...] = ()

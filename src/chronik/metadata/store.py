@@ -62,7 +62,7 @@ class MetadataStore:
     The log is started by whoever owns it, with this store as its listener.
     """
 
-    def __init__(self, metadata_log: MetadataLog, *, origin: int) -> None:
+    def __init__(self, metadata_log: MetadataLog, *, origin: int, stages: WriteStages | None = None) -> None:
         """`origin` must differ between nodes and between starts of a node: it marks this store's entries."""
         self._log = metadata_log
         self._origin = origin
@@ -75,7 +75,7 @@ class MetadataStore:
         self.applied_index = 0
         """How far this node has applied the log; may be ahead of the last command in it."""
         self.bus = EventBus()
-        self.stages = WriteStages()
+        self.stages = stages or WriteStages()
         """Filled here (applied) and by the log underneath (wal, sent, committed, the path)."""
 
     async def submit(self, command: Command, *, timeout_s: float = SUBMIT_TIMEOUT_S) -> Outcome:
