@@ -18,6 +18,9 @@ from chronik.cli import build
 from chronik.cli.settings import plain
 from chronik.config import BOOTSTRAP_VARIABLE, ENV_PREFIX, table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.http_docs import http_page, metrics_page, unknown_metrics
+
 ROOT = Path(__file__).parents[1]
 CONFIGURATION_HEAD = """\
 # Configuration
@@ -149,6 +152,8 @@ def main() -> int:
     generated = {
         ROOT / "docs" / "CONFIGURATION.md": configuration_page(),
         ROOT / "docs" / "CLI.md": command_page(),
+        ROOT / "docs" / "HTTP.md": http_page(),
+        ROOT / "docs" / "METRICS.md": metrics_page(),
     }
     if "--write" in sys.argv[1:]:
         for path, text in generated.items():
@@ -158,7 +163,7 @@ def main() -> int:
         for path, text in generated.items()
         if not path.exists() or path.read_text() != text
     ]
-    found += [*mistakes(), *unread_settings()]
+    found += [*mistakes(), *unread_settings(), *unknown_metrics(ROOT)]
     for mistake in found:
         print(mistake, file=sys.stderr)
     return 1 if found else 0

@@ -184,9 +184,6 @@ class Settings:
     )
 
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
-    archive_dir: Path | None = _setting(
-        None, "directory of Parquet tables written by the archive job; SQL reads history from it"
-    )
     sql_rows_max: int = _setting(10_000, "rows of one SQL result", minimum=1, maximum=1_000_000)
     sql_timeout_ms: int = _setting(30_000, "longest run of one SQL query", minimum=100, maximum=3_600_000)
     sql_memory_bytes_max: int = _setting(

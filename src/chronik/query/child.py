@@ -46,7 +46,6 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     sql_memory_bytes: int = 1 << 30
     sql_rows_max: int = 10_000
     sql_seconds_max: float = 30.0
-    archive_dir: str | None = None
 
 
 class Child:

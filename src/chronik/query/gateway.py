@@ -196,7 +196,6 @@ class QueryGateway:
             "sql_memory_bytes": self._settings.sql_memory_bytes_max,
             "sql_rows_max": self._settings.sql_rows_max,
             "sql_seconds_max": self._settings.sql_timeout_ms / 1000,
-            "archive_dir": None if self._settings.archive_dir is None else str(self._settings.archive_dir),
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -49,8 +49,6 @@ class Limits(Protocol):
     def sql_rows_max(self) -> int: ...
     @property
     def sql_seconds_max(self) -> float: ...
-    @property
-    def archive_dir(self) -> str | None: ...
 
 
 class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -256,9 +254,7 @@ class _Run:
             }
         )
         self.connection.execute("SET TimeZone = 'UTC'")
-        allowed = [root, *([Path(limits.archive_dir)] if limits.archive_dir else [])]
-        names = ", ".join(literal(f"{path.resolve()}/") for path in allowed)
-        self.connection.execute(f"SET allowed_directories = [{names}]")
+        self.connection.execute(f"SET allowed_directories = [{literal(f'{root.resolve()}/')}]")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")
 

@@ -1,0 +1,115 @@
+"""The reference pages of the HTTP API and of the metrics, made from the code's own tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chronik.admin.endpoint import Access, Endpoint
+from chronik.admin.routes import ENDPOINTS
+from chronik.metrics import METRICS
+
+HTTP_HEAD = """\
+# HTTP
+
+Made by `python tools/check_docs.py --write` from the endpoints themselves. Every node serves this on its HTTP port
+(`--http-port`), and every node answers for the whole cluster. A running node describes itself at `/openapi.json` (OpenAPI 3.1)
+and `/docs`; the console is at `/`.
+
+- Errors are JSON: `{"code": "topic_already_exists", "message": "Topic 'orders' already exists."}` with a fitting 4xx or 5xx status.
+- Bodies are JSON of at most 1 MiB; unknown fields are refused, so a typing mistake is noticed.
+- **Key.** Calls marked *change* need the API key (`CHRONIK_ADMIN_API_KEY`) as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+  Without a key set they work only while the node listens on loopback. Calls marked *data* show records: they need the key wherever one is set.
+- Pages of other sites cannot call a node from a visitor's browser: a foreign `Origin`, or a foreign `Host` on a loopback node, gets 403.
+
+```
+curl localhost:6092/admin/raft-status
+curl localhost:6092/admin/create-topic -d '{"name": "orders", "partitions": 3, "config": {"searchable": true}}'
+curl localhost:6092/orders/_search -d '{"query": {"match": {"customer": "ada"}}, "sort": [{"@timestamp": "desc"}]}'
+curl localhost:6092/_sql -d '{"query": "SELECT customer, sum(total) FROM orders GROUP BY ALL"}'
+```
+
+| call | what it does | needs |
+|---|---|---|
+"""
+HTTP_TAIL = """
+## Search
+
+Topics with the config `searchable=true` are indexed as records arrive, by a process of their own on each node. A hit's `_id` is
+`PARTITION-OFFSET`, its `_source` the record's value. Fields are paths into JSON values (`customer.name`); a record's own fields are
+`_key`, `_partition`, `_offset`, `@timestamp` and `_text` (words anywhere in the value). JSON strings are indexed word by word, in lower case.
+Totals are exact. Partitions that could not be searched (no leader, an index that is being built) are counted in `_shards.failed`, and
+the total's `relation` is then `gte`. `lag` counts committed records that cannot be found yet; `"refresh": true` waits for them.
+Compaction does not reach the index: it holds every record that came and has not been deleted by retention.
+
+## SQL
+
+Every topic is a table: `topic`, `partition`, `offset`, `timestamp` (UTC), `key`, `value`, `headers`, and a column for each field of JSON
+values. A field named like one of these is called `value.NAME`. Only SELECT is possible, and a query sees committed records up to the moment it
+starts. What was read once is kept in columns, so the next query reads only what came since; conditions on `offset`, `partition` and
+`timestamp` in the WHERE of a query over one topic limit what is read the first time. `offset` is a word of SQL: write `"offset"`.
+"""
+METRICS_HEAD = """\
+# Metrics
+
+Made by `python tools/check_docs.py --write` from the table in `src/chronik/metrics.py`. Prometheus scrapes them at `/metrics` of every
+node. [deploy/grafana/chronik.json](../deploy/grafana/chronik.json) is a dashboard and
+[deploy/prometheus/alerts.yml](../deploy/prometheus/alerts.yml) has alert rules; a test proves that both use only names listed here.
+A histogram `x` has the series `x_bucket`, `x_count` and `x_sum`; p99 is
+`histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))`. `process_*` are those of prometheus-client.
+
+| metric | kind | labels | what it says |
+|---|---|---|---|
+"""
+_ACCESS = {Access.OPEN: "", Access.DATA: "key (data)", Access.CHANGE: "key (change)"}
+
+
+def http_page() -> str:
+    rows = [f"| `{one.method} {one.path}` | {_said(one)} | {_ACCESS[one.access]} |\n" for one in ENDPOINTS]
+    return HTTP_HEAD + "".join(rows) + "".join(_details(one) for one in ENDPOINTS) + HTTP_TAIL
+
+
+def _said(one: Endpoint) -> str:
+    return f"{one.summary}. {one.doc}".strip().replace("|", "\\|")
+
+
+def _details(one: Endpoint) -> str:
+    rows = [*_fields("query", one.query), *_fields("body", one.body)]
+    if not rows:
+        return ""
+    table = "".join(f"| {place} | `{name}` | {kind} | {default} |\n" for place, name, kind, default in rows)
+    return f"\n### {one.method} {one.path}\n\n| in | name | type | default |\n|---|---|---|---|\n{table}"
+
+
+def _fields(place: str, kind: Any) -> Iterator[tuple[str, str, str, str]]:
+    if kind is None:
+        return
+    for field in msgspec.structs.fields(kind):
+        default = "required" if field.required else ""
+        if field.default is not msgspec.NODEFAULT:
+            default = f"`{msgspec.json.encode(field.default).decode()}`"
+        named = getattr(field.type, "__name__", "") if isinstance(field.type, type) else str(field.type)
+        shown = named.replace("typing.", "").replace("NoneType", "null").replace("|", "or")
+        yield place, field.encode_name, shown, default
+
+
+def metrics_page() -> str:
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.doc} |\n"
+        for one in METRICS.values()
+    ]
+    return METRICS_HEAD + "".join(rows)
+
+
+def unknown_metrics(root: Path) -> Iterator[str]:
+    """Names in the dashboard, the alerts and the pages that no node has."""
+    known = {name for metric in METRICS.values() for name in (metric.name, *metric.samples())}
+    files = [*root.glob("deploy/**/*.json"), *root.glob("deploy/**/*.yml"), *root.glob("docs/**/*.md")]
+    for path in sorted(files):
+        for name in sorted(set(re.findall(r"\bchronik_[a-z0-9_]+\b", path.read_text()))):
+            if name not in known:
+                yield f"{path.relative_to(root)}: there is no metric {name}"
