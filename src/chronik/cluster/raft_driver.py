@@ -67,7 +67,7 @@ class RaftDriver:
         transport: RaftTransport,
         rng: random.Random,
         take_snapshot: Callable[[], bytes],
-        stages: WriteStages,
+        stages: WriteStages | None = None,
     ) -> None:
         self._config = RaftConfig(
             node_id=node_id,
@@ -80,7 +80,7 @@ class RaftDriver:
         self._storage = storage
         self._transport = transport
         self._take_snapshot = take_snapshot
-        self._stages = stages
+        self._stages = stages or WriteStages()
         self._proposed_at: dict[int, float] = {}
         """When entries that this node proposed were proposed, until they are committed; for figures alone."""
         self._loop = asyncio.get_running_loop()
