@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Browser, Page, expect
 
+from chronik.testing import Cluster
 from tests.browser.conftest import DEADLINE_MS, Watched
 from tests.node import ChronikNode
 
@@ -108,6 +109,7 @@ def test_everything_is_reached_by_keyboard(page: Page, base: str, watched: Watch
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("t")
+    expect(page.locator("main h1")).to_have_text("Topics")
     page.keyboard.press("/")
     expect(page.get_by_label("Filter topics")).to_be_focused()
     page.keyboard.press("Escape")
@@ -158,3 +160,53 @@ def test_the_key_is_asked_for_once(page: Page, base: str, node: ChronikNode) -> 
     page.get_by_label("Name").fill("orders")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("alert")).to_contain_text("needs the API key")
+
+
+def test_search_and_sql(page: Page, base: str, watched: Watched) -> None:
+    page.goto(f"{base}/#/topics")
+    create_topic(page, "orders", searchable=True)
+    for n, customer in enumerate(("ada", "grace", "ada")):
+        produce(
+            page, f'{{"customer": "{customer}", "total": {10 * n}, "note": "express delivery"}}', key=customer
+        )
+        expect(page.locator("#toasts")).to_contain_text(f"at offset {n}" if n == 0 else "Written to")
+    page.goto(f"{base}/#/search")
+    words = page.get_by_label("Search for")
+    words.fill("customer:ada express")
+    deadline = 60
+    while page.locator("article.hit").count() != 2:
+        words.press("Enter")
+        expect(page.locator(".dim", has_text="hit")).to_be_visible()
+        deadline -= 1
+        assert deadline
+    expect(page.locator("mark").first).to_have_text(re.compile("ada|express"))
+    page.get_by_role("link", name="SQL").click()
+    expect(page.locator(".tree summary")).to_have_text(["orders"])
+    editor = page.get_by_label("SQL", exact=True)
+    editor.fill("SELECT customer, sum(total) AS total FROM orders GROUP BY ALL ORDER BY 1")
+    editor.press("Control+Enter")
+    expect(page.locator(".results tbody tr")).to_have_text(["ada20", "grace10"])
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("main pre")).to_contain_text("orders:")
+
+
+def test_a_dead_node_of_a_cluster_is_shown(page: Page) -> None:
+    with Cluster(nodes=3, can_partition=False) as cluster:
+        first = cluster.layout.node(1).peer.http
+        watched = Watched(page, f"http://{first}")
+        cluster.create_topic("orders", partitions=6, replication_factor=3)
+        page.goto(f"http://{first}/")
+        expect(page.locator(".node")).to_have_count(3)
+        expect(page.locator(".node.down")).to_have_count(0)
+        expect(page.locator(".cell:not(.short):not(.gone)").first).to_be_visible()
+        victim = 2
+        cluster.kill(victim)
+        down = page.locator(f'.node.down[data-node="{victim}"]')
+        expect(down).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text(f"Node {victim} is down")
+        expect(page.locator(".cell.short").first).to_be_visible()
+        cluster.start(victim)
+        expect(down).to_have_count(0)
+        expect(page.locator(".cell.short")).to_have_count(0)
+        assert watched.errors == []
+        assert watched.strangers == []
