@@ -261,10 +261,20 @@ class _Run:
             for number in range(rng.randint(1, 2))
         ]
         async with Cluster(addresses, PATIENT) as cluster:
-            for created in await Admin(cluster).create_topics(topics):
-                if isinstance(created, RequestError) and created.code != ErrorCode.topic_already_exists:
-                    raise created
+            for topic in topics:
+                await self._create_one(Admin(cluster), topic)
         return [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+
+    async def _create_one(self, admin: Admin, topic: NewTopic) -> None:
+        """Not all brokers may be known, or held to be alive, so soon after the start."""
+        deadline = self.world.loop.now + 20.0
+        while True:
+            (created,) = await admin.create_topics([topic])
+            if not isinstance(created, RequestError) or created.code == ErrorCode.topic_already_exists:
+                return
+            if created.code != ErrorCode.invalid_replication_factor or self.world.loop.now > deadline:
+                raise created
+            await asyncio.sleep(0.1)
 
     def _start_loads(self, recorder: Recorder) -> None:
         rng = self.rng

@@ -515,12 +515,11 @@ class PartitionLog:
             gone.append(self.segments.pop())
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
         segment = self.segments[-1]
-        trim: Callable[[], None] = lambda: None  # noqa: E731
         if self.tail and self.tail[-1].segment is segment:
             last = self.tail[-1]
             trim = segment.cut(last.position + len(last.view), offset)
-        elif (found := segment.locate(offset)) is not None:
-            trim = segment.cut(found[0], offset)
+        else:
+            trim = segment.cut(segment.end_before(offset), offset)
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)

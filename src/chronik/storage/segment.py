@@ -308,6 +308,18 @@ class Segment:
                 return position, header
         return None
 
+    def end_before(self, offset: int) -> int:
+        """Where the written batches before `offset` end.
+
+        Behind that anything may stand: a power loss leaves pages of a file that was cut and written to again.
+        """
+        end = self.offset_index.position_for(offset)
+        for position, header in self.scan(end):
+            if header.last_offset >= offset:
+                return position
+            end = position + header.size_bytes
+        return end
+
     def read_sound(self, position: int, size: int) -> bytes:
         """Blocking: up to `size` bytes of whole, sound batches; empty if the first one is damaged."""
         data = self.file.read_at(position, size)
