@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from chronik.metadata.broker_config import broker_value
-from chronik.model import StorageError
+from chronik.model import ChronikError, TopicPartition
 from chronik.replication.compacting import Compactor, Pace
 from chronik.replication.partition import Partition
 from chronik.storage.disk import Lane
@@ -71,6 +71,8 @@ class Cleaner:
         self._now_ms = now_ms
         self._compactor = Compactor(store, now_ms=now_ms, pace=lambda: config().pace)
         self._tasks: list[asyncio.Task[None]] = []
+        self._failing: dict[TopicPartition, str] = {}
+        """What was said last about a partition that cannot be cleaned: once is enough."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -102,9 +104,14 @@ class Cleaner:
             return
         try:
             await work(partition)
-        except (OSError, StorageError) as error:
-            if not partition.log.deleted:
+        except (OSError, ChronikError) as error:
+            if not partition.log.deleted and self._failing.get(partition.tp) != str(error):
+                self._failing[partition.tp] = str(error)
                 log.error("%s cannot be cleaned, this is tried again: %s", partition.tp, error)
+        except Exception:
+            log.exception("%s cannot be cleaned", partition.tp)
+        else:
+            self._failing.pop(partition.tp, None)
 
     # --- compaction --------------------------------------------------------------------------------
 

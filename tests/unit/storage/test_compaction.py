@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.records.batch import BatchHeader, check_batch, headers
+from chronik.records.batch import BatchHeader, check_batch, headers, reseal
 from chronik.records.compression import Compression
 from chronik.records.editing import body_of, delete_horizon_ms, keys_of, raw_records
 from chronik.records.reader import Record, read_records
@@ -445,6 +445,32 @@ def test_a_damaged_segment_is_left_alone_and_named(
             assert not list(partition.log.directory.glob("*.cleaned"))
 
     asyncio.run(run())
+
+
+def test_a_batch_that_cannot_be_read_stops_its_own_log_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with opened(tmp_path) as (store, _):
+            replicas = Replicas(store)
+            nonsense, sound = replicas.add("nonsense", **COMPACTED), replicas.add("sound", **COMPACTED)
+            batch = build_batch([Record(key=b"k", value=b"v" * 100)], compression=Compression.GZIP)
+            batch[80:90] = bytes(10)
+            reseal(batch, 0, len(batch))  # the CRC is right, the records are not
+            nonsense.log.append(memoryview(batch), check_batch(batch), 0, clock.now_ms)
+            for partition in (nonsense, sound):
+                for i in range(5):
+                    put(partition, (b"k", b"%d" % i), now_ms=clock.now_ms)
+                await close_segment(store, partition)
+            tidy = cleaner(replicas, clock, pace=EAGER)
+            for _ in range(3):
+                await tidy.compact()
+            assert [offset for offset, _, _ in await view(sound)] == [4]
+            assert len(await batches_of(nonsense)) == 6
+
+    asyncio.run(run())
+    assert caplog.text.count("nonsense-0 cannot be cleaned") == 1
 
 
 def test_reads_under_way_finish_on_the_old_files(tmp_path: Path) -> None:
