@@ -54,6 +54,8 @@ class Load:
                 "linger.ms": 1,
                 "message.timeout.ms": 120_000,
                 "socket.timeout.ms": 3_000,  # a frozen node answers nobody: do not wait a minute for it
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,  # nor ten seconds for one that is back
                 **QUIET,
                 **config,
             }

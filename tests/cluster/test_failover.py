@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
+from chronik.client import ClientOptions, Producer
+from chronik.client import Cluster as Client
 from chronik.model import NodeId
 from chronik.testing import Cluster
 from tests.cluster.load import Load
@@ -131,3 +135,43 @@ def test_a_controller_that_hears_nobody_is_replaced(cluster: Cluster, topic: str
     load.check()
     cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "all in sync")
     cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("role", ["leader", "controller"])
+def test_writes_resume_soon_after_a_death(cluster: Cluster, topic: str, role: str) -> None:
+    """Measured with a client that asks again every few milliseconds; others add their own pauses."""
+    prepare(cluster, topic)
+    pauses = [resume_seconds(cluster, topic, role) for _ in range(3)]
+    print(f"pauses {[round(pause, 2) for pause in pauses]}")
+    assert sorted(pauses)[1] < RESUME_S
+    cluster.assert_replicas_agree(topic)
+
+
+def resume_seconds(cluster: Cluster, topic: str, role: str) -> float:
+    """Kill a node; the time until a record sent right after that is acknowledged in every partition."""
+    options = ClientOptions(
+        retry_backoff_ms=10, retry_backoff_ms_max=30, connect_timeout_ms=300, request_timeout_ms=3_000
+    )
+
+    async def write(killing: Callable[[], None]) -> float:
+        async with Client(cluster.bootstrap, options) as client, Producer(client) as producer:
+
+            async def each(value: bytes) -> None:
+                sent = [await producer.send(topic, value, partition=p) for p in range(PARTITIONS)]
+                for delivery in sent:
+                    await delivery
+
+            await each(b"before")
+            moment = time.monotonic()
+            await asyncio.to_thread(killing)
+            await each(b"after")
+            return time.monotonic() - moment
+
+    killed = victims(cluster, topic, role)
+    took = asyncio.run(write(lambda: cluster.kill(*killed)))
+    cluster.start(*killed)
+    cluster.wait_for(
+        lambda: all(len(cluster.isr_of(topic, p)) == 3 for p in range(PARTITIONS)), "all are in sync again"
+    )
+    return took

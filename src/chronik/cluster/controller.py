@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.1
 SILENCE_SECONDS_MAX: Final = 2.0
 """A broker that is connected but says nothing for this long is fenced."""
-GONE_SECONDS_MAX: Final = 0.4
+GONE_SECONDS_MAX: Final = 0.2
 """A broker without any connection is fenced after this long: it may only be restarting its links."""
 LEASE_SECONDS: Final = 1.5
 """A node that has not heard of the controller for this long stops leading, sooner than it is fenced."""
@@ -75,9 +75,9 @@ class Controller:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
+            self._note_gone()
             if not self._is_in_charge():
                 self._leading_since = None
-                self._gone_since.clear()
                 continue
             if self._leading_since is None:
                 log.info("node %d is the controller, term %d", self._node_id, self._driver.core.term)
@@ -113,11 +113,18 @@ class Controller:
         now = self._loop.time()
         # A new controller gives everybody the time to make themselves heard.
         heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
-        if self._transport.is_connected(broker_id):
-            self._gone_since.pop(broker_id, None)
-            return now - heard < SILENCE_SECONDS_MAX
-        since = self._gone_since.setdefault(broker_id, now)
-        return now - since < GONE_SECONDS_MAX
+        if broker_id in self._gone_since:
+            return now - self._gone_since[broker_id] < GONE_SECONDS_MAX
+        return now - heard < SILENCE_SECONDS_MAX
+
+    def _note_gone(self) -> None:
+        """Every node keeps watch: when the controller dies, its successor knows at once for how long."""
+        now = self._loop.time()
+        for broker_id in self._metadata.state.brokers:
+            if self._transport.is_connected(broker_id):
+                self._gone_since.pop(broker_id, None)
+            else:
+                self._gone_since.setdefault(broker_id, now)
 
     def _align_quorum(self) -> None:
         """One step at a time: who was removed goes, who registered first learns, then votes."""

@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.025
 ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
+QUIET_SECONDS: Final = 0.15
+"""A leader whose link broke and that says nothing for so long, more than a heartbeat, is taken for dead."""
+CAMPAIGN_SECONDS: Final = 0.1
+"""How long after each other the survivors of a leader ask for votes."""
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
@@ -180,14 +184,32 @@ class RaftDriver:
             return
         core.report_unreachable(peer)
         if core.leader_id == peer and not core.is_leader:
-            delay = 0.05 + 0.25 * self._rng.random()
-            self._loop.call_later(delay, self._campaign_without, peer, core.term)
+            self._doubt(peer, core.term)
         self._schedule_pump()
 
-    def _campaign_without(self, peer: NodeId, term: int) -> None:
+    def _doubt(self, peer: NodeId, term: int) -> None:
+        """The leader's link broke: when it is also silent it is dead, and others may be voted for.
+
+        Everybody gives up its lease at the same time but asks for votes in turn, so that votes do not split.
+        """
         core = self._core
-        quiet = self._loop.time() - self.last_contact > 4 * HEARTBEAT_TICKS * TICK_SECONDS / 3
-        if core is not None and not self._stopped and core.leader_id == peer and core.term == term and quiet:
+        if core is None or self._stopped or core.leader_id != peer or core.term != term:
+            return
+        wait = self.last_contact + QUIET_SECONDS - self._loop.time()
+        if wait > 0:
+            self._loop.call_later(wait, self._doubt, peer, term)
+            return
+        core.forget_leader()
+        self._schedule_pump()
+        voters = sorted(voter for voter in core.log.membership.voters if voter != peer)
+        if core.node_id in voters:
+            turn = (voters.index(core.node_id) + term) % len(voters)
+            delay = CAMPAIGN_SECONDS * (turn + 0.5 * self._rng.random())
+            self._loop.call_later(delay, self._campaign, term)
+
+    def _campaign(self, term: int) -> None:
+        core = self._core
+        if core is not None and not self._stopped and core.leader_id is None and core.term == term:
             core.campaign()
             self._pump()
 

@@ -122,6 +122,14 @@ class RaftCore:
         if peer is not None and peer.state is not ProgressState.PROBE:
             peer.become_probe()
 
+    def forget_leader(self) -> None:
+        """There is strong evidence that the leader is dead: listen to candidates before the lease is over.
+
+        The term and the role stay. A leader that lives is known again with its next message.
+        """
+        if isinstance(self.role, Follower):
+            self.leader_id = None
+
     # -- outputs
 
     def ready(self) -> Ready | None:

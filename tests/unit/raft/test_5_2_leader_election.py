@@ -166,6 +166,32 @@ def test_who_hears_from_a_leader_ignores_candidates() -> None:
     assert cluster.network == [VoteResponse(sender=2, to=3, term=5, granted=True)]
 
 
+def test_who_knows_that_the_leader_is_dead_listens_to_candidates() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.elect(1)
+    poll = PreVoteRequest(sender=3, to=2, term=2, last_index=9, last_term=9)
+    cluster[2].forget_leader()
+    cluster[2].step(poll)
+    cluster.drive(2)
+    assert cluster.network == [PreVoteResponse(sender=2, to=3, term=2, granted=True)]
+    assert (cluster[2].role.name, cluster[2].term) == (RoleName.FOLLOWER, 1)
+    cluster.network.clear()
+    cluster[2].step(Heartbeat(sender=1, to=2, term=1, commit=0, round=1))  # it lives after all
+    assert cluster[2].leader_id == 1
+    cluster.drive(2)
+    cluster.network.clear()
+    cluster[2].step(poll)
+    cluster.drive(2)
+    assert cluster.network == []
+
+
+def test_a_leader_does_not_forget_itself() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.elect(1)
+    cluster[1].forget_leader()
+    assert cluster[1].leader_id == 1
+
+
 def test_a_pre_vote_changes_nothing() -> None:
     cluster = Cluster(1, 2, 3)
     cluster[2].step(PreVoteRequest(sender=3, to=2, term=1, last_index=0, last_term=0))
