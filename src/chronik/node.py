@@ -170,6 +170,7 @@ class _Parts:
             replicas=self.replicas,
             limits=limits,
             new_uuid=new_uuid,
+            quorum=self.member.leader_status,
             controller_id=self.member.controller_id,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,

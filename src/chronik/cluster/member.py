@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from chronik.cluster.controller import LEASE_SECONDS, Controller
 from chronik.cluster.membership import DATA, Membership, PeerAddress
 from chronik.cluster.operations import ClusterOperations
@@ -94,6 +96,7 @@ class ClusterMember:
             node_id=settings.node_id,
             use_fast_path=not settings.disable_metadata_wal,
             refusal=self._refusal,
+            status=lambda: msgspec.msgpack.encode(self.status()),
         )
         self.raft = RaftDriver(
             node_id=settings.node_id,
@@ -301,6 +304,15 @@ class ClusterMember:
             fallback_messages=self.transport.fallback_count,
             followers=followers,
         )
+
+    async def leader_status(self) -> RaftStatus:
+        """The same from the leader, who alone knows how far the others are."""
+        leader = self.raft.leader_id
+        if leader is None:
+            raise Unavailable("the cluster has no leader now")
+        if leader == self.settings.node_id:
+            return self.status()
+        return msgspec.msgpack.decode(await self.transport.ask_status(leader), type=RaftStatus)
 
     def replication_lag_seconds(self) -> dict[NodeId, float]:
         """For how long each follower has not had everything of the partitions led here."""

@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Callable, Coroutine
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from chronik.model import ErrorCode, NodeId, PeerError, RequestError, Unavailable
 from chronik.raft import decode, encode
@@ -29,6 +29,8 @@ _FORWARD: Final = 2
 _FORWARDED: Final = 3
 _ASK: Final = 4
 """Like _FORWARD, but whoever gets it and does not lead passes it on."""
+_QUERY: Final = 5
+_ANSWER: Final = 6
 _FORWARD_HEAD: Final = struct.Struct(">BQ")
 _FORWARDED_HEAD: Final = struct.Struct(">BQqh")
 FORWARD_SECONDS_MAX: Final = 5.0
@@ -54,10 +56,12 @@ class ClusterTransport:
         node_id: NodeId,
         use_fast_path: bool,
         refusal: Callable[[NodeId], str | None] = lambda _peer: None,
+        status: Callable[[], bytes] = bytes,
     ) -> None:
-        """`refusal` says why a peer may not even ask to join; None if it may."""
+        """`refusal` says why a peer may not even ask to join; None if it may. `status` is told on request."""
         self._node_id = node_id
         self._refusal = refusal
+        self._status = status
         self._use_fast_path = use_fast_path
         self._loop = asyncio.get_running_loop()
         self._raft: RaftInput | None = None
@@ -66,6 +70,7 @@ class ClusterTransport:
         self._open: dict[NodeId, set[Link]] = {}
         self._on_tick: list[Message] = []
         self._forwards: dict[int, tuple[Link, asyncio.Future[int]]] = {}
+        self._queries: dict[int, tuple[Link, asyncio.Future[bytes]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = itertools.count(1)
         self.last_heard: dict[NodeId, float] = {}
@@ -135,6 +140,23 @@ class ClusterTransport:
         finally:
             del self._forwards[number]
 
+    async def ask_status(self, peer: NodeId) -> bytes:
+        """What `status` gives on another node."""
+        link = self._out.get((RAFT, peer)) or self._out.get((METADATA, peer))
+        if link is None:
+            raise Unavailable(f"no connection to node {peer}")
+        number = next(self._ids)
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._queries[number] = (link, answer)
+        link.send(_FORWARD_HEAD.pack(_QUERY, number))
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS_MAX):
+                return await answer
+        except TimeoutError:
+            raise Unavailable(f"node {peer} did not answer") from None
+        finally:
+            del self._queries[number]
+
     async def stop(self) -> None:
         for task in list(self._tasks):
             task.cancel()
@@ -153,7 +175,8 @@ class ClusterTransport:
         links.discard(link)
         if self._out.get((link.purpose, link.peer_id)) is link:
             del self._out[link.purpose, link.peer_id]
-        for used, answer in self._forwards.values():
+        waiting: list[tuple[Link, asyncio.Future[Any]]] = [*self._forwards.values(), *self._queries.values()]
+        for used, answer in waiting:
             if used is link and not answer.done():
                 answer.set_exception(Unavailable(f"the connection to node {link.peer_id} broke"))
         if self._raft is not None:
@@ -178,6 +201,14 @@ class ClusterTransport:
                 self._on_forwarded(frame)
             case 4:
                 self._on_ask(link, frame)
+            case 5:
+                _, number = _unpack(_FORWARD_HEAD, frame)
+                link.send(_FORWARD_HEAD.pack(_ANSWER, number) + self._status())
+            case 6:
+                _, number = _unpack(_FORWARD_HEAD, frame)
+                _, answer = self._queries.get(number, (None, None))
+                if answer is not None and not answer.done():
+                    answer.set_result(bytes(frame[_FORWARD_HEAD.size :]))
             case _:
                 raise PeerError(f"unknown frame type {frame[0]}")
 

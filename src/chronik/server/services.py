@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.broker_config import BROKER_CONFIGS
@@ -44,6 +45,8 @@ class Services:
     replicas: ReplicaManager
     limits: Limits = field(default_factory=Limits)
     new_uuid: Callable[[], UUID]
+    quorum: Callable[[], Awaitable[RaftStatus]]
+    """How the metadata log stands, as its leader sees it."""
     controller_id: Callable[[], NodeId]
     """Where clients are told that the controller is; every node forwards, so any live node will do."""
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)

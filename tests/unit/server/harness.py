@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from chronik.cluster.status import FollowerStatus, RaftStatus
 from chronik.config import Settings
 from chronik.metadata import commands as c
 from chronik.metadata.store import Committed, MetadataStore
@@ -122,6 +123,7 @@ class Harness:
             metadata=self.store,
             replicas=self.replicas,
             new_uuid=lambda: UUID(int=next(ids)),
+            quorum=self._quorum,
             controller_id=lambda: 1,
             now_ms=lambda: 1_000,
             groups=coordination.groups,
@@ -140,6 +142,24 @@ class Harness:
                     endpoints={"kafka": c.Endpoint(host=f"host-{broker_id}", port=9092)},
                 )
             )
+
+    async def _quorum(self) -> RaftStatus:
+        if self.log.unavailable:
+            raise Unavailable("no controller")
+        return RaftStatus(
+            node_id=1,
+            role="leader",
+            term=7,
+            leader_id=1,
+            last_log_index=120,
+            last_committed_index=110,
+            last_applied_index=110,
+            followers=(
+                FollowerStatus(node_id=2, match_index=120, lag_entries=0, last_contact_ms=5),
+                FollowerStatus(node_id=3, match_index=90, lag_entries=30, last_contact_ms=400),
+                FollowerStatus(node_id=4, match_index=10, lag_entries=110, is_voter=False),
+            ),
+        )
 
     def submit(self, command: c.Command) -> None:
         asyncio.run(self.store.submit(command))

@@ -10,6 +10,7 @@ from chronik.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -23,8 +24,10 @@ from chronik.server.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -45,6 +48,7 @@ from chronik.server.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     write_txn_markers,
 )
 
@@ -54,6 +58,7 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -67,8 +72,10 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -89,6 +96,7 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     write_txn_markers,
 )
 

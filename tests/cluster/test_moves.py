@@ -1,0 +1,157 @@
+"""Replicas move between nodes, asked for with Apache Kafka's own tools."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.testing import Cluster
+from tests import java
+from tests.cluster.load import Load
+
+PARTITIONS = 8
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Cluster]:
+    with Cluster(nodes=3, can_partition=False) as cluster:
+        cluster.add_node()
+        yield cluster
+
+
+def plan(folder: Path, topic: str, targets: list[tuple[int, ...]]) -> str:
+    partitions: list[dict[str, Any]] = [
+        {"topic": topic, "partition": number, "replicas": list(target)}
+        for number, target in enumerate(targets)
+    ]
+    path = folder / "plan.json"
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    return str(path)
+
+
+def held(cluster: Cluster, topic: str) -> list[tuple[int, ...]]:
+    return [cluster.replicas_of(topic, number) for number in range(PARTITIONS)]
+
+
+@pytest.mark.timeout(240)
+def test_reassign_partitions_under_load_there_and_back(four: Cluster, tmp_path: Path) -> None:
+    """A replica that left and came back holds what all others hold."""
+    four.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
+    before = held(four, "orders")
+    away = [tuple(4 if node == replicas[0] else node for node in replicas) for replicas in before]
+    with Load(four.bootstrap, "orders", PARTITIONS) as load:
+        load.wait_acked(10)
+        for targets in (away, before, away):
+            path = plan(tmp_path, "orders", targets)
+            tool = ("--bootstrap-server", four.bootstrap, "--reassignment-json-file", path)
+            assert (
+                "Successfully started partition reassignments" in java.run(REASSIGN, *tool, "--execute").out
+            )
+            four.wait_for(
+                lambda tool=tool: "still in progress" not in java.run(REASSIGN, *tool, "--verify").out,
+                "the reassignment is done",
+            )
+            told = java.run(REASSIGN, *tool, "--verify").out
+            assert told.count("is completed.") == PARTITIONS, told
+            assert held(four, "orders") == targets
+            load.wait_acked(10)
+    assert not load.failures
+    print(f"{load.acked} acknowledged, longest pause {load.longest_pause():.2f} s")
+    load.check()
+    four.assert_replicas_agree("orders")
+    for node in four.nodes:
+        kept = {path.name for path in (four.data_dir(node) / "topics").glob("orders-*")}
+        should = {f"orders-{number}" for number, target in enumerate(away) if node in target}
+        four.wait_for(lambda kept=kept, should=should: kept <= should, f"node {node} drops its logs")
+
+
+@pytest.mark.timeout(120)
+def test_a_reassignment_is_listed_and_cancelled(four: Cluster, tmp_path: Path) -> None:
+    four.create_topic("parked", partitions=1, replication_factor=3)
+    (before,) = [four.replicas_of("parked")]
+    newcomer = next(node for node in four.nodes if node not in before)
+    four.kill(newcomer)
+    try:
+        path = plan(tmp_path, "parked", [(newcomer, *before[1:])])
+        tool = ("--bootstrap-server", four.bootstrap_of(before[1]), "--reassignment-json-file", path)
+        java.run(REASSIGN, *tool, "--execute")
+        listed = java.run(REASSIGN, "--bootstrap-server", four.bootstrap_of(before[1]), "--list").out
+        assert f"parked-0: replicas: {newcomer}" in listed
+        assert f"adding: {newcomer}. removing: {before[0]}." in listed
+        assert (
+            "Successfully cancelled partition reassignments for: parked-0"
+            in java.run(REASSIGN, *tool, "--cancel").out
+        )
+        assert set(four.replicas_of("parked")) == set(before)
+    finally:
+        four.start(newcomer)
+
+
+@pytest.mark.timeout(120)
+def test_preferred_leaders_are_elected(four: Cluster) -> None:
+    four.create_topic("led", partitions=1, replication_factor=3)
+    preferred = four.replicas_of("led")[0]
+    four.kill(preferred)
+    other = four.leader_of("led")
+    assert other != preferred
+    four.start(preferred)
+    four.wait_for(lambda: preferred in four.isr_of("led"), "the preferred leader is in sync")
+    tool = ("--bootstrap-server", four.bootstrap_of(other), "--topic", "led", "--partition", "0")
+    told = java.run(ELECT, *tool, "--election-type", "preferred").out
+    assert "led-0" in told
+    assert four.leader_of("led") == preferred
+    again = java.run(ELECT, *tool, "--election-type", "preferred").out
+    assert "Valid replica already elected" in again
+
+
+@pytest.mark.timeout(120)
+def test_the_quorum_is_described_by_every_node(four: Cluster) -> None:
+    leader = four.controller()
+    for node in four.nodes:
+        server = ("--bootstrap-server", four.bootstrap_of(node), "describe")
+        status = java.run(QUORUM, *server, "--status").out
+        assert f"LeaderId:              {leader}" in status
+        for other in four.nodes:
+            assert f'"id": {other}' in status
+        lines = java.run(QUORUM, *server, "--replication").lines()[1:]
+        roles = {int(line.split()[0]): line.split()[-1] for line in lines if line.strip()}
+        assert roles == {other: "Leader" if other == leader else "Follower" for other in four.nodes}
+
+
+@pytest.mark.timeout(120)
+def test_a_broker_that_is_gone_is_unregistered_and_comes_back(four: Cluster) -> None:
+    four.kill(4)
+    try:
+        server = ("--bootstrap-server", four.bootstrap_of(1))
+        told = java.run(CLUSTER, "unregister", *server, "--id", "4").out
+        assert "Broker 4 is no longer registered" in told
+        four.wait_for(lambda: 4 not in four.brokers_seen(1), "node 4 is forgotten")
+    finally:
+        four.start(4)
+    four.wait_for(lambda: 4 in four.brokers_seen(1), "node 4 is known again")
+
+
+@pytest.mark.timeout(200)
+def test_shares_are_even_after_a_rebalance(four: Cluster) -> None:
+    for number in range(3):
+        four.create_topic(f"even-{number}", partitions=PARTITIONS, replication_factor=2)
+    four.rebalance()
+    topics = four.view(1).topics
+    replicas = Counter(node for topic in topics for one in topic.partitions for node in one.replica_nodes)
+    assert max(replicas.values()) - min(replicas[node] for node in four.nodes) <= 1
+
+    def leaders() -> bool:
+        led = Counter(one.leader_id for topic in four.view(1).topics for one in topic.partitions)
+        return max(led.values()) - min(led[node] for node in four.nodes) <= 1
+
+    four.wait_for(leaders, "leaders are spread evenly")
+    assert four.rebalance() == 0
