@@ -77,6 +77,9 @@ class Membership:
             wal, raft = broker.endpoints.get("wal"), broker.endpoints.get("raft")
             if wal is not None and raft is not None and broker.broker_id != self._identity.node_id:
                 wanted[broker.broker_id] = PeerAddress((wal.host, wal.port), (raft.host, raft.port))
+        for peer in self._quorum():
+            if peer not in wanted and peer in self._addresses:
+                wanted[peer] = self._addresses[peer]
         # A node that was removed is talked to until the quorum has let it go: it may lead the quorum.
         for gone in self._state().removed.difference(self._quorum()):
             wanted.pop(gone, None)

@@ -223,15 +223,18 @@ class RaftDriver:
         self._transport.tick()
         self._pump()
 
-    async def append(self, data: bytes) -> int:
-        """Propose here if this node leads, else through the leader. Raises Unavailable."""
+    async def append(self, data: bytes, *, may_ask: bool = True) -> int:
+        """Propose here if this node leads, else through the leader. Raises Unavailable.
+
+        Who does not know the leader asks the others (`may_ask`): leaders talk to members only, so a node on
+        its way in has never heard of one.
+        """
         try:
             return self.propose(data)
         except NotLeader as error:
             if error.leader_hint is None:
-                if self._config.node_id in self.members:
+                if not may_ask:
                     raise Unavailable("the cluster has no leader now") from error
-                # Leaders talk to members only; a node on its way in has to ask.
                 return await self._transport.ask_around(data)
             return await self._transport.forward(error.leader_hint, data)
 

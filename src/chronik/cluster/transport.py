@@ -41,9 +41,7 @@ class RaftInput(Protocol):
 
     def step(self, message: Message) -> None: ...
     def propose(self, data: bytes) -> int: ...
-    async def append(self, data: bytes) -> int: ...
-    @property
-    def members(self) -> tuple[NodeId, ...]: ...
+    async def append(self, data: bytes, *, may_ask: bool) -> int: ...
     def report_unreachable(self, peer: NodeId) -> None: ...
 
 
@@ -118,7 +116,7 @@ class ClusterTransport:
 
     async def ask_around(self, data: bytes) -> int:
         """Have a peer pass `data` on to the leader, for a node that does not know who leads."""
-        problem = Unavailable("no connection to any node of the cluster")
+        problem = Unavailable("the cluster has no leader now")
         for link in [self._out[key] for key in sorted(self._out)]:
             if link.is_open and link.purpose == METADATA:
                 try:
@@ -233,9 +231,7 @@ class ClusterTransport:
     async def _pass_on(self, link: Link, number: int, data: bytes) -> None:
         assert self._raft is not None
         try:
-            if self._node_id not in self._raft.members:
-                raise Unavailable(f"node {self._node_id} does not belong to the cluster either")
-            index = await self._raft.append(data)
+            index = await self._raft.append(data, may_ask=False)
         except (Unavailable, RequestError) as error:
             _refuse(link, number, error)
         else:
