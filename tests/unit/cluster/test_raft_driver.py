@@ -50,6 +50,9 @@ class NoPeers:
     async def forward(self, leader: int, data: bytes) -> int:
         raise Unavailable("nobody else")
 
+    async def ask_around(self, data: bytes) -> int:
+        raise Unavailable("nobody else")
+
 
 async def proposed(driver: RaftDriver, data: bytes) -> None:
     """Propose until somebody takes it."""
