@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, counted, human_bytes, print_json, print_table
+from chronik.cli.pipeline_run import init, run, status
 from chronik.cli.pipeline_session import (
     Conf,
     Jars,
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
         help="Move topics into tables and indexes, and prove that they are right, with Spark.",
         no_args_is_help=True,
     )
-    for command in (archive, index, audit, compact, stats):
+    for command in (archive, index, audit, compact, stats, run, init, status):
         group.command()(command)
     app.add_typer(group, name="pipeline")
 
@@ -83,7 +84,7 @@ def archive(
       chronik pipeline archive orders payments --to s3a://lake/topics --format delta --jar delta.jar
     """
     from chronik.spark.jobs.archive import ArchiveOptions
-    from chronik.spark.jobs.archive import archive as run
+    from chronik.spark.jobs.archive import archive as run_archive
 
     connect, read = connect_to(servers, options)
     wanted = ArchiveOptions(
@@ -102,7 +103,7 @@ def archive(
     with spark_session("archive", choice, table_format=table_format, warehouse=to) as spark:
         for topic in topics:
             with TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
-                results.append(run(spark, topic, wanted, bar))
+                results.append(run_archive(spark, topic, wanted, bar))
     rows = [
         {"topic": r.topic, "records": r.rows, "dead_letters": r.dead, "files": r.files, "bytes": r.size_bytes}
         for r in results
@@ -141,7 +142,7 @@ def index(
       chronik pipeline index orders --to indexes
     """
     from chronik.spark.jobs.index import IndexOptions
-    from chronik.spark.jobs.index import index as run
+    from chronik.spark.jobs.index import index as run_index
 
     connect, read = connect_to(servers, options)
     wanted = IndexOptions(
@@ -151,7 +152,7 @@ def index(
     with spark_session("index", SparkChoice.of(master, None, conf)) as spark:
         for topic in topics:
             with TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
-                results.append(run(spark, topic, wanted, bar))
+                results.append(run_index(spark, topic, wanted, bar))
     if as_json:
         print_json(
             [
@@ -202,7 +203,7 @@ def audit(
       chronik pipeline audit --data-dir one=/copy/node1 --data-dir two=/copy/node2
     """
     from chronik.cli.client import parse_pairs
-    from chronik.spark.jobs.audit import audit as run
+    from chronik.spark.jobs.audit import audit as run_audit
     from chronik.spark.jobs.audit import replicas_of_cluster, replicas_of_folders
     from chronik.spark.jobs.audit_report import html
 
@@ -217,7 +218,7 @@ def audit(
         spark_session("audit", SparkChoice.of(master, None, conf)) as spark,
         TaskBar(spark, "audit", unit="steps", enabled=not as_json) as bar,
     ):
-        result = run(spark, connect, scope, bar)
+        result = run_audit(spark, connect, scope, bar)
     if report is not None:
         Path(report).write_text(html(result))
     if as_json:
@@ -270,7 +271,7 @@ def compact(
       chronik pipeline compact tables --keep-days 90
     """
     from chronik.spark.jobs.compact import CompactOptions, topics_in
-    from chronik.spark.jobs.compact import compact as run
+    from chronik.spark.jobs.compact import compact as run_compact
     from chronik.spark.jobs.files import Folder
 
     wanted = CompactOptions(folder=folder, target_bytes=target_mb * 1024 * 1024, retention_days=keep_days)
@@ -282,7 +283,7 @@ def compact(
             raise CommandFailed(f"{folder} is no archive: `chronik pipeline archive` makes one")
         for topic in found:
             with TaskBar(spark, topic, unit="days", enabled=not as_json) as bar:
-                results.append(run(spark, topic, wanted, today, bar))
+                results.append(run_compact(spark, topic, wanted, today, bar))
     if as_json:
         print_json([asdict(each) for each in results])
         return
@@ -315,7 +316,7 @@ def stats(
     """
     from chronik.cli.pipeline_plot import print_hours
     from chronik.spark.jobs.stats import html
-    from chronik.spark.jobs.stats import stats as run
+    from chronik.spark.jobs.stats import stats as run_stats
 
     connect, read = connect_to(servers, options)
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours) if hours else None
@@ -323,7 +324,7 @@ def stats(
         spark_session("stats", SparkChoice.of(master, None, conf)) as spark,
         TaskBar(spark, "stats", unit="steps", enabled=not as_json) as bar,
     ):
-        found = run(spark, connect, topics, since, read, bar)
+        found = run_stats(spark, connect, topics, since, read, bar)
     if report is not None:
         Path(report).write_text(html(found))
     if as_json:

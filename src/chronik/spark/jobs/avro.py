@@ -134,6 +134,35 @@ def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | 
     return decode
 
 
+def fetch_latest(registry: str, topic: str) -> Any:
+    """The newest schema of a topic's values."""
+    url = f"{registry.rstrip('/')}/subjects/{topic}-value/versions/latest"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            return json.loads(json.load(answer)["schema"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ChronikError(f"the registry has no schema of {topic}'s values at {url}: {error}") from error
+
+
+def decode_avro_stream(
+    frame: DataFrame, registry: str, topic: str, given: StructType | None = None
+) -> DataFrame:
+    """As `decode_avro`, for a stream: columns are fixed at the start, schemas are asked for as they come."""
+    schema = given or spark_type(fetch_latest(registry, topic))
+    if not isinstance(schema, StructType):
+        raise ChronikError(f"the values of {topic} are no records")
+    known: dict[int, Any] = {}
+
+    def decode(value: bytes | None) -> tuple[str | None, str | None]:
+        if value is not None and len(value) >= FRAME_BYTES:
+            schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
+            if schema_id not in known:
+                known[schema_id] = fetch_schema(registry, schema_id)
+        return decoder(known)(value)
+
+    return _through_json(frame, decode, schema)
+
+
 def decode_avro(frame: DataFrame, registry: str, known: StructType) -> DataFrame:
     """Adds `decoded` and `reason`, as `decode_json` does."""
     framed = frame.where("octet_length(value) >= 5 and hex(substring(value, 1, 1)) = '00'")
@@ -149,10 +178,16 @@ def decode_avro(frame: DataFrame, registry: str, known: StructType) -> DataFrame
                 f"only records can be archived, and a schema of the registry is a {found.typeName()}"
             )
         merged = merge(merged, found)
-    read = F.udf(decoder(schemas), "text string, reason string")
+    return _through_json(frame, decoder(schemas), merged)
+
+
+def _through_json(
+    frame: DataFrame, decode: Callable[[bytes | None], tuple[str | None, str | None]], schema: StructType
+) -> DataFrame:
+    read = F.udf(decode, "text string, reason string")
     opened = frame.withColumn("_raw", F.col("value")).withColumn("_avro", read("value"))
     texts = opened.withColumn("value", F.encode("_avro.text", "UTF-8"))
-    decoded = decode_json(texts, merged)
+    decoded = decode_json(texts, schema)
     return (
         decoded.withColumn("reason", F.coalesce("_avro.reason", "reason"))
         .withColumn("value", F.col("_raw"))

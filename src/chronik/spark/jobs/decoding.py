@@ -79,5 +79,27 @@ def decode_json(frame: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
+def table_schema(columns: str) -> StructType:
+    """A schema as SQL writes it: `id bigint, name string`. ValueError for anything else."""
+    found = StructType.fromDDL(columns)
+    if not isinstance(found, StructType):
+        raise ValueError(f"{columns!r} is no list of columns")
+    return found
+
+
+def decode_csv(frame: DataFrame, columns: str) -> DataFrame:
+    """Adds `decoded` and `reason`; `columns` is the schema as SQL writes it."""
+    whole = StructType([*table_schema(columns).fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text = F.col("value").cast("string")
+    parsed = frame.withColumn("_parsed", F.from_csv(text, whole.simpleString()[7:-1], options))
+    reason = F.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), F.lit("the value does not fit the columns"))
+    return (
+        parsed.withColumn("reason", reason)
+        .withColumn("decoded", F.when(F.col("reason").isNull(), F.col("_parsed").dropFields(CORRUPT)))
+        .drop("_parsed")
+    )
+
+
 def decode_raw(frame: DataFrame) -> DataFrame:
     return frame.withColumn("decoded", F.col("value")).withColumn("reason", F.lit(None).cast("string"))

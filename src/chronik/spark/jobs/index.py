@@ -158,7 +158,7 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
         for key, value, number, offset, micros in zip(
             *(column.to_pylist() for column in (*columns[:4], times)), strict=True
         ):
-            _add(writer, key, value, number, offset, micros // 1000)
+            add_document(writer, key, value, number, offset, micros // 1000)
         documents += batch.num_rows
     writer.commit()
     writer.wait_merging_threads()
@@ -183,7 +183,7 @@ def schema() -> tantivy.Schema:
     return builder.build()
 
 
-def _add(
+def add_document(
     writer: tantivy.IndexWriter,
     key: bytes | None,
     value: bytes | None,
@@ -250,14 +250,14 @@ def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence
         offsets=offsets,
         documents=documents,
     )
-    _replace(root / CURRENT, msgspec.json.encode(made))
+    replace_file(root / CURRENT, msgspec.json.encode(made))
     for old in root.iterdir():
         if old.name.isdecimal() and int(old.name) < version - 1:  # the last one may still be open somewhere
             shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(root / STAGING, ignore_errors=True)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     temporary = path.with_suffix(".new")
     with temporary.open("wb") as file:
         file.write(data)

@@ -1,0 +1,209 @@
+"""The parts of the jobs that need no Spark."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tantivy
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+
+from chronik.model import TopicPartition
+from chronik.records.batch import reseal
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+from chronik.spark.jobs.audit_source import Replica, _Order, _read_file, examine
+from chronik.spark.jobs.avro import decoder, spark_type
+from chronik.spark.jobs.compact import is_expired
+from chronik.spark.jobs.decoding import merge
+from chronik.spark.jobs.index import add_document, combine, schema
+from chronik.spark.jobs.plots import bars, lines, table
+from chronik.spark.jobs.steps import plan
+from chronik.spark.planning import Bounds, DataLoss
+
+WORK = Replica(replica="node 1", topic="t", partition=0)
+
+
+def batch(offset: int, *values: bytes) -> bytearray:
+    return build_batch(
+        [Record(key=None, value=value, timestamp_ms=1) for value in values], base_offset=offset
+    )
+
+
+def faults(data: bytes) -> list[str | None]:
+    found: list[str | None] = examine(memoryview(data), WORK, "here", _Order())["fault"].to_pylist()
+    return found
+
+
+def test_a_sound_log_has_no_faults() -> None:
+    assert faults(bytes(batch(0, b"a", b"b") + batch(2, b"c"))) == [None, None]
+
+
+def test_a_flipped_byte() -> None:
+    harmed = batch(0, b"aaaa")
+    harmed[-3] ^= 4
+    found = faults(bytes(harmed + batch(1, b"b")))
+    assert found[0] is not None
+    assert "checksum" in found[0]
+    assert found[1] is None
+
+
+def test_swapped_batches() -> None:
+    found = faults(bytes(batch(2, b"c") + batch(0, b"a", b"b")))
+    assert found == [None, "the batch at offset 0 stands behind offset 2"]
+
+
+def test_records_out_of_order_inside_a_batch() -> None:
+    made = build_batch(
+        [Record(key=None, value=b"x", timestamp_ms=1)] * 2, offset_deltas=[1, 0], last_offset_delta=1
+    )
+    reseal(made, 0, len(made))
+    assert faults(bytes(made)) == ["the records of the batch at offset 0 are not in order"]
+
+
+def test_segment_files_are_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(batch(0, b"a") + batch(1, b"b")) + b"\0" * 100)
+    work = Replica(replica="one", topic="t", partition=0, path=str(path))
+    assert sum(found.num_rows for found in _read_file(work)) == 2
+    path.write_bytes(bytes(batch(0, b"a") + batch(1, b"b"))[:-3])
+    rows = [row for found in _read_file(work) for row in found.to_pylist()]
+    assert "bytes of no batch" in rows[-1]["fault"]
+
+
+def test_schemas_only_grow() -> None:
+    def struct(**fields: Any) -> StructType:
+        return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+    number, text = IntegerType(), StringType()
+    old = struct(a=LongType(), b=struct(c=text), d=ArrayType(struct(e=number)))
+    new = struct(b=struct(c=number, f=number), a=text, d=ArrayType(struct(g=number)), h=number)
+    merged = merge(old, new)
+    assert merged["a"].dataType.simpleString() == "bigint"
+    assert merged["b"].dataType.simpleString() == "struct<c:string,f:int>"
+    assert isinstance(merged["d"].dataType, ArrayType)
+    assert merged["d"].dataType.simpleString() == "array<struct<e:int,g:int>>"
+    assert merged.names == ["a", "b", "d", "h"]
+
+
+def bounds(earliest: int, latest: int, topic_id: str = "A") -> Bounds:
+    tp = TopicPartition("t", 0)
+    return Bounds(earliest={tp: earliest}, latest={tp: latest}, topic_ids={"t": topic_id})
+
+
+def test_a_plan_is_what_is_new() -> None:
+    made = plan({"0": 5}, "A", "t", bounds(0, 20), limit=10, fail_on_data_loss=True)
+    assert [(each.start, each.end) for each in made.ranges] == [(5, 15)]
+    assert made.left == 15
+    first = plan(None, "", "t", bounds(3, 20), limit=None, fail_on_data_loss=True)
+    assert [(each.start, each.end) for each in first.ranges] == [(3, 20)]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (bounds(7, 20), "offsets 5 to 6 were deleted"),
+        (bounds(0, 4), "ends at offset 4, but 5 was read"),
+        (bounds(0, 20, "B"), "deleted and created anew"),
+    ],
+)
+def test_a_plan_notices_what_is_gone(found: Bounds, said: str) -> None:
+    with pytest.raises(DataLoss, match=said):
+        plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=True)
+    assert plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=False).left >= 0
+
+
+def test_days_expire() -> None:
+    today = datetime.date(2025, 3, 10)
+    assert is_expired("2025-03-02", 7, today)
+    assert not is_expired("2025-03-03", 7, today)
+    assert not is_expired("1999-01-01", None, today)
+
+
+def shard(path: Path, first: int, count: int) -> Path:
+    path.mkdir()
+    writer = tantivy.Index(schema(), path=str(path)).writer(16 * 1024 * 1024, 1)
+    for number in range(first, first + count):
+        add_document(writer, b"k", b'{"n": %d, "deep": {"er": "word%d"}}' % (number, number), 0, number, 5)
+    writer.commit()
+    writer.wait_merging_threads()
+    return path
+
+
+def test_shards_become_one_index(tmp_path: Path) -> None:
+    parts = [shard(tmp_path / f"s{n}", n * 10, 10) for n in range(3)]
+    assert combine(parts[:2], tmp_path / "first") == 20
+    assert combine([tmp_path / "first", parts[2]], tmp_path / "second") == 30
+    index = tantivy.Index.open(str(tmp_path / "second"))
+    searcher = index.searcher()
+    found = searcher.search(index.parse_query("json.deep.er:word17"), 10).hits
+    assert [searcher.doc(address).get_first("_offset") for _, address in found] == [17]
+    assert combine([], tmp_path / "empty") == 0
+    assert (tmp_path / "second" / "chronik.format").read_text() == "1"
+
+
+def test_odd_values_are_indexed_as_text_or_not_at_all(tmp_path: Path) -> None:
+    tmp_path.joinpath("s").mkdir()
+    writer = tantivy.Index(schema(), path=str(tmp_path / "s")).writer(16 * 1024 * 1024, 1)
+    for number, value in enumerate([None, b"", b"\xff\xfe", b"plain words", b"[1, 2]", b'{"a": 1} {"b": 2}']):
+        add_document(writer, None, value, 3, number, 0)
+    writer.commit()
+    writer.wait_merging_threads()
+    index = tantivy.Index.open(str(tmp_path / "s"))
+    assert index.searcher().num_docs == 6
+    assert len(index.searcher().search(index.parse_query("plain", ["_text"]), 5).hits) == 1
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "any", "type": ["int", "string"]},
+    ],
+}
+
+
+def test_avro_types_and_values() -> None:
+    import io
+
+    import fastavro
+
+    assert spark_type(ORDER).simpleString() == (
+        "struct<id:bigint,note:string,tags:array<string>,raw:binary,at:timestamp,any:string>"
+    )
+    out = io.BytesIO()
+    at = datetime.datetime(2025, 1, 2, tzinfo=datetime.UTC)
+    datum = {"id": 7, "note": None, "tags": ["x"], "raw": b"\1", "at": at, "any": "y"}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(ORDER), datum)
+    framed = b"\0" + (3).to_bytes(4, "big") + out.getvalue()
+    decode = decoder({3: ORDER, 4: None})
+    text, reason = decode(framed)
+    assert reason is None
+    assert json.loads(text or "") == {
+        "id": 7,
+        "note": None,
+        "tags": ["x"],
+        "raw": "AQ==",
+        "at": "2025-01-02T00:00:00+00:00",
+        "any": "y",
+    }
+    assert decode(None) == (None, None)
+    assert decode(b"{}")[1] == "the value does not begin with a schema id"
+    assert decode(b"\0" + (4).to_bytes(4, "big") + b"x")[1] == "the registry has no schema 4"
+    assert "no datum of schema 3" in (decode(framed[:-3])[1] or "")
+
+
+def test_plots_are_plain_html() -> None:
+    assert "&lt;b&gt;" in table(["<b>", "#n"], [["x", 1234]])
+    assert "1,234" in table(["a", "#n"], [["x", 1234]])
+    assert bars("b", [("one", 2, "red"), ("two", 0, "red")]).count("<rect") == 2
+    assert lines("l", {"t": [(1, 2), (2, 4)]}, ["a", "b"]).count("<circle") == 2
+    assert "nothing to show" in lines("l", {}, [])
