@@ -94,7 +94,7 @@ class RaftDriver:
         self._installing: deque[Ready] | None = None
         """Readies that wait behind a snapshot being written; None if there is none."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._snapshotting = False
         self._stopped = False
         self._soft_listeners: list[Callable[[SoftState], None]] = []
@@ -413,10 +413,10 @@ class RaftDriver:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("raft: %s", error, exc_info=error)

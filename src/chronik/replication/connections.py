@@ -103,7 +103,7 @@ class Acceptor:
         self._identity = identity
         self._handlers = dict(handlers)
         self._server: asyncio.Server | None = None
-        self._links: set[Link] = set()
+        self._links: dict[Link, None] = {}
 
     async def start(self, host: str, port: int) -> int:
         loop = asyncio.get_running_loop()
@@ -113,12 +113,12 @@ class Acceptor:
 
     def _accept(self) -> Link:
         link = Link(self._identity, self._handlers.get, FRAME_BYTES_MAX)
-        self._links.add(link)
+        self._links[link] = None
         link.closed.add_done_callback(partial(self._gone, link))
         return link
 
     def _gone(self, link: Link, _future: asyncio.Future[None]) -> None:
-        self._links.discard(link)
+        self._links.pop(link, None)
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -61,7 +61,7 @@ class LeaderSide:
         self._links: dict[NodeId, Link] = {}
         self._dirty: dict[Partition, None] = {}
         self._feed_scheduled = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._checker: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -336,10 +336,10 @@ class LeaderSide:
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = self._loop.create_task(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("replication: %s", error)

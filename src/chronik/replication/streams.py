@@ -18,7 +18,7 @@ class Replication:
     def __init__(self, leader: LeaderSide, follower: FollowerSide) -> None:
         self.leader = leader
         self.follower = follower
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def changed(self, partition: Partition) -> None:
         self.leader.partition_changed(partition)
@@ -33,11 +33,11 @@ class Replication:
 
     def start_moved(self, partition: Partition, log_start_offset: int) -> None:
         task = asyncio.get_running_loop().create_task(partition.log.advance_start(log_start_offset))
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("the start of a log stays where it is: %s", error)
 
