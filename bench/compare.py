@@ -1,12 +1,14 @@
 """Apache Kafka 4.1 and chronik, by turns, on this machine, in one run (`make bench`).
 
-Apache Kafka runs with its defaults, which do not sync; chronik runs with its defaults, which do. Each round
-starts both brokers anew with empty directories, in alternating order; the table shows medians over rounds.
+Apache Kafka runs with its defaults, which do not sync; chronik runs with its defaults, which do. Both are up,
+one is driven at a time: every workload runs on one and at once on the other, in alternating order, so that
+what else the machine does hits both alike. The ratio is the median of the pairs', the spread its extremes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import tempfile
@@ -49,48 +51,71 @@ def first_produce(broker: ServerProcess) -> None:
         raise RuntimeError(f"the first record did not arrive: {outcomes}")
 
 
-def measure(name: str, loads: list[Workload], figures: Figures, progress: Progress) -> None:
-    """One round of one broker."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        broker = KINDS[name](Path(folder))
-        try:
-            broker.prepare()
-            began = time.monotonic()
-            broker.start()
-            first_produce(broker)
-            figures[START][name].append(time.monotonic() - began)
-            figures[RSS_IDLE][name].append(broker.rss_bytes() / 1e6)
+def in_turn(names: list[str], number: int) -> list[str]:
+    return names if number % 2 == 0 else names[::-1]
+
+
+def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Progress) -> None:
+    """From nothing to the first acknowledged record, and what an idle broker needs."""
+    task = progress.add_task("starting and stopping", total=rounds * len(names))
+    for number in range(rounds):
+        for name in in_turn(names, number):
+            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                broker = KINDS[name](Path(folder))
+                broker.prepare()
+                try:
+                    began = time.monotonic()
+                    broker.start()
+                    first_produce(broker)
+                    figures[START][name].append(time.monotonic() - began)
+                    figures[RSS_IDLE][name].append(broker.rss_bytes() / 1e6)
+                    figures[STOP][name].append(broker.stop(timeout_s=60))
+                finally:
+                    broker.kill()
+            progress.advance(task)
+
+
+def measure_loads(
+    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+) -> None:
+    task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as running:
+        brokers = {name: KINDS[name](Path(folder) / name) for name in names}
+        for broker in brokers.values():
+            running.enter_context(broker)
+        for number in range(rounds):
             for load in loads:
-                task = progress.add_task(f"{broker.name}: {load.name}", total=None)
-                figures[load.name][name].append(load.run(broker))
-                progress.remove_task(task)
+                for name in in_turn(names, number):
+                    progress.update(task, description=f"{brokers[name].name}: {load.name}")
+                    figures[load.name][name].append(load.run(brokers[name], number))
+                    progress.advance(task)
+        for name, broker in brokers.items():
             figures[RSS_AFTER][name].append(broker.rss_bytes() / 1e6)
             figures[CPU][name].append(broker.cpu_seconds())
-            figures[STOP][name].append(broker.stop(timeout_s=60))
-        finally:
-            broker.kill()
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def table(figures: Figures, loads: list[Workload]) -> Table:
     out = Table(title="chronik beside Apache Kafka 4.1")
     out.add_column("figure")
-    for heading in ("Apache Kafka", "chronik", "ratio", "aim"):
+    for heading in ("Apache Kafka", "chronik", "ratio", "spread", "aim"):
         out.add_column(heading, justify="right")
     aims = {load.name: load.target for load in loads}
     for figure, values in figures.items():
-        middle = {name: statistics.median(found) for name, found in values.items() if found}
-        shown = [
-            f"{middle[name]:,.{0 if middle[name] >= 100 else 2}f}" if name in middle else "" for name in KINDS
-        ]
-        ratio = middle["chronik"] / middle["kafka"] if len(middle) == len(KINDS) and middle["kafka"] else None
+        medians = [shown(statistics.median(values[name])) if values[name] else "" for name in KINDS]
+        pairs = [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
+        ratio = statistics.median(pairs) if pairs else None
         aim = aims.get(figure)
-        style = "" if ratio is None or aim is None else "green" if ratio >= aim else "red"
         out.add_row(
             figure + (", records/s" if aim else ""),
-            *shown,
+            *medians,
             "" if ratio is None else f"{ratio:.2f}",
+            f"{min(pairs):.2f} to {max(pairs):.2f}" if len(pairs) > 1 else "",
             f">= {aim}" if aim else "",
-            style=style,
+            style="" if ratio is None or aim is None else "green" if ratio >= aim else "red",
         )
     return out
 
@@ -98,12 +123,12 @@ def table(figures: Figures, loads: list[Workload]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
-    parser.add_argument("--rounds", type=int, help="how often each broker is measured (3)")
+    parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
     parser.add_argument("--scale", type=float, help="share of the full number of records (1.0)")
     parser.add_argument("--only", choices=tuple(KINDS), help="measure one broker alone")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else 3)
+    rounds = options.rounds or (1 if options.quick else 5)
     loads = workloads(options.scale or (0.1 if options.quick else 1.0))
     loads = [load for load in loads if options.load in load.name]
     names = [options.only] if options.only else list(KINDS)
@@ -111,11 +136,8 @@ def main() -> None:
     figures: Figures = defaultdict(lambda: defaultdict(list))
     console = Console()
     with Progress(console=console, transient=True) as progress:
-        overall = progress.add_task("rounds", total=rounds * len(names))
-        for number in range(rounds):
-            for name in names if number % 2 == 0 else reversed(names):
-                measure(name, loads, figures, progress)
-                progress.advance(overall)
+        measure_starts(names, rounds, figures, progress)
+        measure_loads(names, loads, rounds, figures, progress)
     console.print(table(figures, loads))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(figures, indent=2) + "\n")

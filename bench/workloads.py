@@ -20,7 +20,8 @@ class Workload:
     """One line of the table; `run` returns records per second."""
 
     name: str
-    run: Callable[[ServerProcess], float]
+    run: Callable[[ServerProcess, int], float]
+    """Takes the broker and the number of the round, which has topics of its own."""
     target: float
     """The ratio to Apache Kafka that must be reached."""
 
@@ -58,13 +59,17 @@ def workloads(scale: float) -> list[Workload]:
     small, large, single = int(2_000_000 * scale), int(600_000 * scale), int(60_000 * scale)
     bulk = ("batch.size=65536", "linger.ms=5")
     return [
-        Workload("produce 256 B, acks=1", lambda b: produce(b, "bulk-256", small, 256, *bulk), 1.1),
-        Workload("produce 1 KB, acks=1", lambda b: produce(b, "bulk-1024", large, 1024, *bulk), 1.1),
+        Workload(
+            "produce 256 B, acks=1", lambda b, n: produce(b, f"bulk-256-{n}", small, 256, *bulk), target=1.1
+        ),
+        Workload(
+            "produce 1 KB, acks=1", lambda b, n: produce(b, f"bulk-1024-{n}", large, 1024, *bulk), target=1.1
+        ),
         Workload(
             "produce 256 B, one record per request",
-            lambda b: produce(b, "single", single, 256, "batch.size=1", "linger.ms=0"),
-            1.2,
+            lambda b, n: produce(b, f"single-{n}", single, 256, "batch.size=1", "linger.ms=0"),
+            target=1.2,
         ),
-        Workload("consume 256 B", lambda b: consume(b, "bulk-256", small), 1.0),
-        Workload("consume 1 KB", lambda b: consume(b, "bulk-1024", large), 1.0),
+        Workload("consume 256 B", lambda b, n: consume(b, f"bulk-256-{n}", small), target=1.0),
+        Workload("consume 1 KB", lambda b, n: consume(b, f"bulk-1024-{n}", large), target=1.0),
     ]
