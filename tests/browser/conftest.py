@@ -25,8 +25,9 @@ FLAGS = (
 DEADLINE_MS = 15_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ends with its module: while Playwright runs, its event loop keeps other tests from having their own."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
     if found is None:
         pytest.fail(
