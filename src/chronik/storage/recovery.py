@@ -22,7 +22,15 @@ from chronik.storage.disk import Disk
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.producer_state import ProducerStates
-from chronik.storage.store import LogKey, LogStore, StoreOptions, log_directory
+from chronik.storage.store import (
+    LOW_SPACE_WAL_FILES,
+    LogKey,
+    LogStore,
+    StoreOptions,
+    log_directory,
+    log_states,
+    sync_log,
+)
 from chronik.storage.wal import Wal, WalFile
 from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
 
@@ -102,7 +110,28 @@ class _Recovery:
             self.report.damage += scanner.damage
             if scanner.torn_at is not None:
                 self.report.torn.append(f"{name} at byte {scanner.torn_at}")
+            elif place < len(names) - 1 and self._make_room(path, sequence):
+                files.pop()
         return files, sequence, round_
+
+    def _make_room(self, path: Path, sequence: int) -> bool:
+        """On a disk that is nearly full, let a WAL file go as soon as segments have what it held."""
+        if self.disk.usage(self.root)[1] >= LOW_SPACE_WAL_FILES * self.options.wal.file_bytes:
+            return False
+        if any(key not in self.logs and key not in self.at_rest for key in self._names):
+            return False  # a log's name stands here, its first batches in the next file
+        for log_ in self.logs.values():
+            self.flusher.flush_now(log_)
+        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
+        for log_ in unsynced:
+            if not log_.deleted:
+                sync_log(log_)
+        self.disk.sync_directory(self.root / "topics")
+        states = log_states(self.at_rest, self.logs)
+        saved = checkpoints.make(sequence=sequence + 1, clean=False, hard_state=self.hard_state, logs=states)
+        checkpoints.save(self.disk, self.root, saved)
+        self.disk.remove(path)
+        return True
 
     def _apply(self, entry: Entry) -> None:
         header = entry.header

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_WAL_BYTES: Final = 256 * 1024 * 1024
 CHECKPOINT_SECONDS: Final = 60.0
+LOW_SPACE_WAL_FILES: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,34 @@ LogKey = tuple[bytes, int]
 
 def log_directory(root: Path, tp: TopicPartition) -> Path:
     return root / "topics" / f"{tp.topic}-{tp.partition}"
+
+
+def log_states(at_rest: Mapping[LogKey, LogState], logs: Mapping[LogKey, PartitionLog]) -> list[LogState]:
+    """What a checkpoint says of every log, opened or not."""
+    states = list(at_rest.values())
+    for log_ in logs.values():
+        active_base, active_bytes = log_.active_extent()
+        states.append(
+            LogState(
+                topic_id=log_.topic_id_bytes,
+                partition=log_.tp.partition,
+                topic=log_.tp.topic,
+                log_start_offset=log_.log_start_offset,
+                log_end_offset=log_.log_end_offset,
+                active_base_offset=active_base,
+                active_bytes=active_bytes,
+                epochs=list(log_.epochs.entries),
+                producers=log_.producers.snapshot() if log_.producers is not None else b"",
+            )
+        )
+    return states
+
+
+def sync_log(log_: PartitionLog) -> None:
+    for segment in log_.segments:
+        if segment.is_open:
+            segment.sync()
+    log_.disk.sync_directory(log_.directory)
 
 
 class LogStore:
@@ -172,13 +201,18 @@ class LogStore:
             idle += 0.25
             written = self.wal.stats.bytes - self._wal_bytes_at_checkpoint
             if written >= self._options.checkpoint_wal_bytes or (
-                written and idle >= self._options.checkpoint_seconds
+                written
+                and (idle >= self._options.checkpoint_seconds or (idle >= 1.0 and self._is_low_on_space()))
             ):
                 idle = 0.0
                 try:
                     await self.checkpoint()
                 except (OSError, StorageError) as error:
                     log.error("no checkpoint could be written; the WAL is kept: %s", error)
+
+    def _is_low_on_space(self) -> bool:
+        """The WAL should go while segments can still be written: a full disk cannot hold both."""
+        return self.disk.usage(self.root)[1] < LOW_SPACE_WAL_FILES * self._options.wal.file_bytes
 
     async def checkpoint(self, *, clean: bool = False) -> None:
         async with self._checkpoint_lock:
@@ -242,7 +276,7 @@ class LogStore:
         """Blocking: sync these logs, then say so."""
         for log_ in unsynced:
             if not log_.deleted:
-                _sync_log(log_)
+                sync_log(log_)
         self.disk.sync_directory(self.root / "topics")
         checkpoints.save(self.disk, self.root, checkpoint)
 
@@ -252,22 +286,7 @@ class LogStore:
 
     def _cut(self) -> tuple[int, list[LogState], bytes]:
         """A consistent picture: all appends before `sequence`, none after. Runs without an await."""
-        states = list(self._at_rest.values())
-        for log_ in self._logs.values():
-            active_base, active_bytes = log_.active_extent()
-            states.append(
-                LogState(
-                    topic_id=log_.topic_id_bytes,
-                    partition=log_.tp.partition,
-                    topic=log_.tp.topic,
-                    log_start_offset=log_.log_start_offset,
-                    log_end_offset=log_.log_end_offset,
-                    active_base_offset=active_base,
-                    active_bytes=active_bytes,
-                    epochs=list(log_.epochs.entries),
-                    producers=log_.producers.snapshot() if log_.producers is not None else b"",
-                )
-            )
+        states = log_states(self._at_rest, self._logs)
         return self.wal.next_sequence, states, self.hard_state
 
     async def stop(self) -> None:
@@ -320,10 +339,3 @@ class _FutureSink:
     def rejected(self, token: int, error: StorageError) -> None:
         if not self._future.done():
             self._future.set_exception(error)
-
-
-def _sync_log(log_: PartitionLog) -> None:
-    for segment in log_.segments:
-        if segment.is_open:
-            segment.sync()
-    log_.disk.sync_directory(log_.directory)
