@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("chronik", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("chronik")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronik.model import TopicPartition
@@ -194,7 +195,7 @@ class HeaderColumn:
         if array is None:
             return cls(np.zeros(0, dtype=np.int32), BinaryColumn.of(None), BinaryColumn.of(None))
         # A null list has no entries, so that its ends coincide in what `flatten` leaves.
-        lengths = pa.compute.fill_null(pa.compute.list_value_length(array), 0).to_numpy()
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         rows = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
         names, contents = array.flatten().flatten()
         return cls(rows, BinaryColumn.of(names), BinaryColumn.of(contents))
@@ -232,7 +233,7 @@ class Rows:
         given = column("partition")
         partitions = np.full(count, -1, dtype=np.int64)
         if given is not None:
-            partitions = pa.compute.fill_null(given, -1).to_numpy().astype(np.int64)
+            partitions = pc.fill_null(given, -1).to_numpy().astype(np.int64)
         return cls(
             topics,
             codes,

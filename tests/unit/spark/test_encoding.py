@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -114,3 +116,17 @@ def test_a_partition_that_is_not_there_is_refused() -> None:
     batch = pa.RecordBatch.from_pylist([{"value": b"v", "topic": "a", "partition": 3}], schema=SCHEMA)
     with pytest.raises(OptionError, match="no partition 3"):
         encoded(batch, 100)
+
+
+def test_a_fresh_process_can_encode_partitions_and_headers() -> None:
+    """A Spark worker has imported nothing that others here import along the way."""
+    program = """
+import pyarrow as pa
+from chronik.spark.encoding import Rows
+kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+headers = pa.array([None, [{"key": "h", "value": b"x"}]], kind)
+columns = {"value": pa.array([b"a", b"b"]), "partition": pa.array([1, None], pa.int32()), "headers": headers}
+print(Rows.of(pa.record_batch(columns), "t").partitions.tolist())
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert said.stdout == "[1, -1]\n", said.stderr
