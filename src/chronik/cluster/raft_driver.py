@@ -144,6 +144,11 @@ class RaftDriver:
         return self._core
 
     @property
+    def is_open(self) -> bool:
+        """Whether there is a `core` now."""
+        return self._core is not None
+
+    @property
     def is_leader(self) -> bool:
         return self._core is not None and self._core.is_leader
 

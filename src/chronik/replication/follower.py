@@ -220,6 +220,13 @@ class FollowerSide:
                 )
                 partition.feeder.send(head + frames.encode_offset(partition.log.durable_end_offset))
 
+    def begin_anew(self, partition: Partition) -> None:
+        """This disk took back what the leader takes to be on its way: nothing else would tell the leader."""
+        link, partition.feeder = partition.feeder, None
+        if link is not None:
+            topic_id, epoch = partition.log.topic_id_bytes, partition.leader_epoch
+            link.send(frames.head(FrameType.REFUSE, topic_id, partition.tp.partition, epoch))
+
     def _refuse(self, link: Link, head: Head) -> None:
         link.send(self._head(FrameType.REFUSE, head))
 

@@ -49,6 +49,9 @@ class PartitionHooks(Protocol):
     def halted(self, partition: Partition) -> None:
         """Leader: its disk failed an append; a new epoch is needed before it may go on."""
 
+    def refused(self, partition: Partition) -> None:
+        """Follower: its disk failed an append, so what it was sent has to be sent again."""
+
 
 class _AckWaiter(NamedTuple):
     next_offset: int
@@ -282,6 +285,8 @@ class Partition:
             # Followers may have what this disk refused: these offsets are not given out again in this epoch.
             self.halted_epoch = self.leader_epoch
             self._hooks.halted(self)
+        elif self.feeder is not None:
+            self._hooks.refused(self)
         for waiters in (self._durable_waiters, self._committed_waiters):
             failed = [waiter for waiter in waiters if waiter.next_offset > end_offset]
             kept = [waiter for waiter in waiters if waiter.next_offset <= end_offset]

@@ -44,6 +44,9 @@ class Replication:
     def halted(self, partition: Partition) -> None:
         self.leader.ask_for_new_epoch(partition)
 
+    def refused(self, partition: Partition) -> None:
+        self.follower.begin_anew(partition)
+
     def start(self) -> None:
         self.leader.start()
 

@@ -153,6 +153,7 @@ class KafkaListener:
         self._emptied = asyncio.Event()
         if self._connections:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), STOP_SECONDS_MAX)
+                async with asyncio.timeout(STOP_SECONDS_MAX):
+                    await self._emptied.wait()
         for connection in list(self._connections):
             connection.abort()

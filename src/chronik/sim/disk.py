@@ -7,7 +7,6 @@ change, which is how the moments between two steps of a background job are reach
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import random
 from collections import deque
@@ -19,7 +18,7 @@ from chronik.records.batch import Buffer
 from chronik.sim.files import Directory, Inode
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Crashed, Process
-from chronik.storage.disk import Done, Lane
+from chronik.storage.disk import Done, Lane, in_lane
 
 T = TypeVar("T")
 
@@ -320,7 +319,7 @@ class DiskView:
 
     def usage(self, directory: Path) -> tuple[int, int]:
         free = self.free_bytes(directory)
-        return free + sum(inode.size for _, inode in self.disk.files()), free
+        return free + self.disk.root.size(), free
 
     # --- lanes -------------------------------------------------------------------------------------
 
@@ -353,18 +352,7 @@ class DiskView:
         job.done(result, failure)
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(result: T | None, failure: BaseException | None) -> None:
-            if future.done():
-                return
-            if failure is not None:
-                future.set_exception(failure)
-            else:
-                future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
-
-        self.submit(lane, work, done)
-        return await future
+        return await in_lane(self, lane, work)
 
     def close(self) -> None:
         self._lanes.clear()

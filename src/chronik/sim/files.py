@@ -219,6 +219,13 @@ class Directory:
                 if how != "clean":
                     told.append(f"{path / name} {how}")
 
+    def size(self) -> int:
+        """Of all files in it and below."""
+        sizes = (
+            entry.size() if isinstance(entry, Directory) else entry.size for entry in self.entries.values()
+        )
+        return sum(sizes)
+
     def walk(self, path: PurePath) -> Iterator[tuple[PurePath, Inode]]:
         for name, entry in self.entries.items():
             if isinstance(entry, Directory):

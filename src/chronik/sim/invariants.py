@@ -7,6 +7,7 @@ from typing import Protocol
 from zlib import crc32
 
 from chronik.model import TopicPartition
+from chronik.node import Node
 from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
 
@@ -17,15 +18,21 @@ class Invariant(Protocol):
 
 
 class Changes:
-    """Finds out which replicas of a node a turn has changed, so that nobody looks at the others again."""
+    """Finds out what a turn of a node has changed, so that nobody looks at the rest again.
+
+    What is compared here is all that invariants look at: one that needs more has to add it.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[Partition, tuple[int, ...]] = {}
+        self._quorum: dict[Node, tuple[object, ...]] = {}
 
-    def of(self, node: SimNode) -> list[Partition]:
-        assert node.node is not None
+    def of(self, node: Node) -> list[Partition] | None:
+        """The replicas that are not as they were; None if nothing else of the node has changed either."""
+        seen = self._seen
         changed = []
-        for partition in node.node.parts.replicas.all():
+        parts = node.parts
+        for partition in parts.replicas.all():
             log = partition.log
             now = (
                 partition.high_watermark,
@@ -36,10 +43,18 @@ class Changes:
                 partition.leader_epoch,
                 partition.leader_id,
             )
-            if self._seen.get(partition) != now:
-                self._seen[partition] = now
+            if seen.get(partition) != now:
+                seen[partition] = now
                 changed.append(partition)
-        return changed
+        quorum: tuple[object, ...] = (parts.metadata.state.applied_index,)
+        raft = parts.member.raft
+        if raft.is_open:
+            core = raft.core
+            quorum += (core.term, core.leader_id, core.role, core.log.commit)
+        if self._quorum.get(node) != quorum:
+            self._quorum[node] = quorum
+            return changed
+        return changed or None
 
 
 class MonotonicHighWatermark:

@@ -14,7 +14,7 @@ import random
 import traceback
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from chronik.sim.process import CURRENT, Crashed, Process
 from chronik.sim.trace import Trace
@@ -70,11 +70,19 @@ class SimHandle(asyncio.TimerHandle):
         return self is other
 
 
+class Unhandled(Exception):
+    """An error reached the loop; it is among the loop's failures."""
+
+
+_Event: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
+"""Something that happens between the processes, on a wire: nobody's turn, so it needs no place in a queue."""
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._now = 0.0
-        self._timers: list[tuple[float, float, int, SimHandle]] = []
+        self._timers: list[tuple[float, float, int, SimHandle | _Event]] = []
         self._timer_count = 0
         self._runnable: list[Process] = []
         self._running = False
@@ -101,6 +109,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             task = self.create_task(main)
             while not task.done():
                 self._turn()
+                if self.failures:
+                    raise Unhandled
                 if self._now > seconds_max or self.steps > steps_max:
                     where = "\n".join(_stack(each) for each in self.world.live_tasks())
                     raise TimeoutError(
@@ -113,19 +123,21 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _turn(self) -> None:
         """One process runs what is ready in it, as one iteration of a real loop does."""
-        timers = self._timers
-        now = self._now
-        while timers and timers[0][0] <= now:
-            handle = heapq.heappop(timers)[3]
-            if not handle._cancelled and handle.process.alive:
-                self._enqueue(handle.process, handle)
-        runnable = self._runnable
-        if not runnable:
+        timers, runnable = self._timers, self._runnable
+        while True:
+            now = self._now
+            while timers and timers[0][0] <= now:
+                due = heapq.heappop(timers)[3]
+                if isinstance(due, tuple):
+                    due[0](*due[1])
+                elif not due._cancelled and due.process.alive:
+                    self._enqueue(due.process, due)
+            if runnable:
+                break
             if not timers:
                 raise TimeoutError("nothing will ever happen again: every task waits")
             self._now = timers[0][0]
-            return
-        place = self._rng.randrange(len(runnable)) if len(runnable) > 1 else 0
+        place = int(self._rng.random() * len(runnable)) if len(runnable) > 1 else 0
         process = runnable[place]
         self.current = process
         ready = process.ready
@@ -229,11 +241,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._add_timer(process.global_time(when) if process.is_skewed else when, handle)
         return handle
 
-    def at(self, when: float, process: Process, callback: Callable[..., object], *args: Any) -> SimHandle:
+    def at(self, when: float, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """For the world's own parts: call back in `process` at a moment of the world's time."""
-        handle = SimHandle(process, when, callback, args, process.context, self)
-        self._add_timer(when, handle)
-        return handle
+        self._add_timer(when, SimHandle(process, when, callback, args, process.context, self))
+
+    def happen(self, when: float, callback: Callable[..., object], *args: Any) -> None:
+        """For the world's own parts: call back at a moment of the world's time, in no process."""
+        if not self._closed:
+            self._timer_count += 1
+            heapq.heappush(self._timers, (when, self._rng.random(), self._timer_count, (callback, args)))
 
     def soon(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """For the world's own parts: call back in `process` on its next turn."""
@@ -257,6 +273,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
+        if self._closed:
+            coro.close()
+            raise RuntimeError("the world is over")
         process = self.current if context is None else context.get(CURRENT, self.world)
         process.task_count += 1
         label = f"{process.name}.{process.task_count}" if name is None else str(name)

@@ -104,7 +104,7 @@ class Network:
             answer: asyncio.Future[SimTransport | None] = self.loop.create_future()
             if not there.blocked:
                 arrival = self.loop.now + self._delay(there, 0)
-                self.loop.at(arrival, self.loop.world, self._on_syn, process, (host, port), answer)
+                self.loop.happen(arrival, self._on_syn, process, (host, port), answer)
             try:
                 async with asyncio.timeout(SYN_RETRY_SECONDS):
                     transport = await answer
@@ -173,11 +173,11 @@ class Network:
         size = len(what) if isinstance(what, bytes) else 0
         arrival = max(self.loop.now + self._delay(sender.link, size), sender.last_arrival + 1e-9)
         sender.last_arrival = arrival
-        self.loop.at(arrival, self.loop.world, self._arrive, sender, number, what)
+        self.loop.happen(arrival, self._arrive, sender, number, what)
 
     def _stall(self, sender: SimTransport, number: int, what: object) -> None:
         if not sender.stalled:
-            self.loop.at(self.loop.now + GIVE_UP_SECONDS, self.loop.world, self._give_up, sender)
+            self.loop.happen(self.loop.now + GIVE_UP_SECONDS, self._give_up, sender)
         sender.stalled.append((number, what))
 
     def _delay(self, link: Link, size: int) -> float:
@@ -193,7 +193,7 @@ class Network:
             if peer.process.host in self.hosts_off:
                 if not sender.is_unheard:
                     sender.is_unheard = True
-                    self.loop.at(self.loop.now + GIVE_UP_SECONDS, self.loop.world, self._give_up, sender)
+                    self.loop.happen(self.loop.now + GIVE_UP_SECONDS, self._give_up, sender)
             elif what is not RST:
                 self._reset(sender)  # the host is there and knows no such connection
             return

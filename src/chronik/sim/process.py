@@ -30,6 +30,8 @@ class Process:
         self.clock_rate = 1.0
         """How fast this process's clock runs; not 1.0: it drifts."""
         self._clock_base = 0.0
+        self.is_skewed = False
+        """Whether its clock tells another time than the world's."""
         self.ready: deque[SimHandle] = deque()
         self.is_queued = False
         """Whether the loop has it on its list of processes with something to do."""
@@ -52,10 +54,7 @@ class Process:
         local = self.local_time(now)
         self.clock_rate = rate
         self._clock_base = local - now * rate
-
-    @property
-    def is_skewed(self) -> bool:
-        return self.clock_rate != 1.0 or self._clock_base != 0.0
+        self.is_skewed = rate != 1.0 or self._clock_base != 0.0
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold on to a task: one that a crash leaves behind must not be torn down while the world runs."""

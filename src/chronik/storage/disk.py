@@ -79,6 +79,22 @@ class Disk(Protocol):
     def close(self) -> None: ...
 
 
+async def in_lane(disk: Disk, lane: Lane, work: Callable[[], T]) -> T:
+    """What `Disk.run` does on every disk: submit the work and wait for it."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T | None, failure: BaseException | None) -> None:
+        if future.done():
+            return
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
+
+    disk.submit(lane, work, done)
+    return await future
+
+
 def write_atomically(disk: Disk, path: Path, data: bytes) -> None:
     """Replace a small file so that a crash leaves either the old or the new one."""
     scratch = path.with_name(path.name + ".new")
@@ -250,18 +266,7 @@ class RealDisk:
             self._loop.call_soon_threadsafe(done, result, failure)
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(result: T | None, failure: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if failure is not None:
-                future.set_exception(failure)
-            else:
-                future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
-
-        self.submit(lane, work, done)
-        return await future
+        return await in_lane(self, lane, work)
 
     def close(self) -> None:
         self._is_closed = True

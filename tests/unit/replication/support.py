@@ -12,7 +12,7 @@ from chronik.records.batch import check_batch
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.replication.cleaning import Cleaner, CleaningConfig
-from chronik.replication.partition import Partition, log_config
+from chronik.replication.partition import Partition, PartitionHooks, log_config
 from chronik.storage.store import LogStore
 
 
@@ -24,11 +24,13 @@ class NoHooks:
     def durable(self, partition: Partition) -> None: ...
     def start_moved(self, partition: Partition, log_start_offset: int) -> None: ...
     def halted(self, partition: Partition) -> None: ...
+    def refused(self, partition: Partition) -> None: ...
 
 
 class Replicas:
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, hooks: PartitionHooks | None = None) -> None:
         self.store = store
+        self.hooks = hooks or NoHooks()
         self.partitions: list[Partition] = []
 
     def add(self, topic: str, partition: int = 0, **configs: object) -> Partition:
@@ -42,7 +44,7 @@ class Replicas:
             node_id=1,
             log=self.store.open_log(tp, topic_id, log_config(config)),
             config=config,
-            hooks=NoHooks(),
+            hooks=self.hooks,
         )
         made.assign(Assignment(partition=partition, replicas=(1,), isr=(1,), leader=1))
         self.partitions.append(made)

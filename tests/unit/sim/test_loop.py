@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import warnings
 
 import pytest
 
-from chronik.sim.loop import SimLoop
+from chronik.sim.loop import SimLoop, Unhandled
 from chronik.sim.network import Network
 from chronik.sim.process import Process
 
@@ -137,12 +139,24 @@ def test_a_world_in_which_everybody_waits_is_over() -> None:
         run(loop, asyncio.Event().wait())
 
 
-def test_errors_that_nobody_handles_are_kept() -> None:
+def test_an_error_that_nobody_handles_ends_the_run() -> None:
     loop, _ = world()
 
     async def main() -> None:
         loop.call_soon(lambda: 1 / 0)
         await asyncio.sleep(1)
 
-    run(loop, main())
+    with pytest.raises(Unhandled):
+        run(loop, main())
     assert "ZeroDivisionError" in loop.failures[0]
+
+
+def test_a_world_that_is_over_starts_nothing() -> None:
+    """Code that is torn down may try to clean up: whatever it starts then would never be waited for."""
+    loop, _ = world()
+    loop.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(RuntimeError):
+            loop.create_task(asyncio.sleep(1))
+        gc.collect()

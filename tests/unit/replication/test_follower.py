@@ -1,0 +1,97 @@
+"""A follower's side of a stream: what it answers its leader, with the disk in every state."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from chronik.metadata.values import Partition as Assignment
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+from chronik.replication import frames
+from chronik.replication.follower import FollowerSide
+from chronik.replication.frames import FrameType
+from chronik.replication.leader import LeaderSide
+from chronik.replication.link import Link
+from chronik.replication.partition import Partition
+from chronik.replication.streams import Replication
+from chronik.storage.disk import RealFile
+from chronik.storage.store import LogStore
+from tests.unit.replication.support import Replicas
+from tests.unit.storage.support import opened
+
+LEADER = 2
+
+
+class Leader:
+    """The far end of a link: says what a leader says and hears what the follower answers."""
+
+    peer_id = LEADER
+
+    def __init__(self, side: FollowerSide, partition: Partition) -> None:
+        self.side = side
+        self.partition = partition
+        self.heard: list[int] = []
+        side.on_open(cast(Link, self))
+
+    def send(self, frame: bytes, body: object = ()) -> None:
+        self.heard.append(frames.read_head(memoryview(frame)).type)
+
+    def say(self, type_: FrameType, body: bytes = b"") -> None:
+        head = frames.head(type_, self.partition.log.topic_id_bytes, 0, self.partition.leader_epoch)
+        self.side.on_frame(cast(Link, self), memoryview(head + body))
+
+    def feed(self, offset: int) -> None:
+        batch = build_batch([Record(key=None, value=b"value", timestamp_ms=1)], base_offset=offset)
+        data = frames.Data(prev_end_offset=offset, high_watermark=0, log_start_offset=0)
+        self.say(FrameType.DATA, frames.encode_data(data) + bytes(batch))
+
+
+class LeadsNothing:
+    def partition_changed(self, partition: Partition) -> None: ...
+
+
+def followed(store: LogStore) -> Leader:
+    """A partition of this node, and the leader that has opened it."""
+    partitions: list[Partition] = []
+    side = FollowerSide(node_id=1, find=lambda *_: partitions[0], now_ms=lambda: 1)
+    replicas = Replicas(store, Replication(cast(LeaderSide, LeadsNothing()), side))
+    partitions.append(replicas.add("orders"))
+    nodes = (1, LEADER)
+    partitions[0].assign(
+        Assignment(partition=0, replicas=nodes, isr=nodes, leader=LEADER, leader_epoch=1, partition_epoch=1)
+    )
+    leader = Leader(side, partitions[0])
+    leader.say(FrameType.OPEN)
+    leader.say(FrameType.START, frames.encode_start(frames.Start(0, False)))
+    return leader
+
+
+def test_a_disk_that_failed_asks_to_be_fed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent is gone. When nothing else is written nobody would notice: the ISR would stay short."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            leader = followed(store)
+            leader.feed(0)
+            await store.wal.drained()
+            await asyncio.sleep(0)  # acknowledgements leave at the end of the turn
+            assert leader.heard[0] == FrameType.STATE
+            assert leader.heard[-1] == FrameType.ACK
+
+            def bad_sync(_: object) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(RealFile, "sync", bad_sync)
+                leader.feed(1)
+                await store.wal.drained()
+            assert leader.partition.log.log_end_offset == 1
+            assert leader.heard[-1] == FrameType.REFUSE
+            assert leader.partition.feeder is None
+
+    asyncio.run(run())
