@@ -7,8 +7,11 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
+
+from chronik.local.leash import leashed
 
 HOST = "127.0.0.1"
 POLL_S = 0.02
@@ -85,8 +88,10 @@ class ServerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
         with self.log.open("ab") as log:
+            # What a short-lived thread starts would end with it.
+            lasting = threading.current_thread() is threading.main_thread()
             self._process = subprocess.Popen(
-                self.command(),
+                leashed(self.command()) if lasting else self.command(),
                 cwd=self.folder,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,

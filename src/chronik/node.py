@@ -172,6 +172,7 @@ class _Parts:
             new_uuid=new_uuid,
             quorum=self.member.leader_status,
             controller_id=self.member.controller_id,
+            presence=self.member.presence,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
             features=FEATURES,

@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 
 from chronik.testing import Cluster
 
-READ_DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def producer(bootstrap: str, **config: object) -> confluent_kafka.Producer:
@@ -35,7 +35,7 @@ def send(client: confluent_kafka.Producer, topic: str, value: bytes, partition: 
 
     began = time.monotonic()
     client.produce(topic, value, partition=partition, on_delivery=delivered)
-    client.flush(READ_DEADLINE_S)
+    client.flush(DEADLINE_S)
     assert outcomes, "neither acknowledged nor refused"
     if outcomes[0] is not None:
         raise confluent_kafka.KafkaException(outcomes[0])
@@ -44,7 +44,7 @@ def send(client: confluent_kafka.Producer, topic: str, value: bytes, partition: 
 
 def admin(bootstrap: str) -> AdminClient:
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    client.list_topics(timeout=10)
+    client.list_topics(timeout=DEADLINE_S)
     return client
 
 
@@ -52,14 +52,14 @@ def create(client: AdminClient, *names: str, partitions: int = 1, replicas: int 
     """Create topics in one request; returns the seconds until all are confirmed."""
     began = time.monotonic()
     for future in client.create_topics([NewTopic(name, partitions, replicas) for name in names]).values():
-        future.result(30)
+        future.result(DEADLINE_S)
     return time.monotonic() - began
 
 
 def topics_on(cluster: Cluster, node_id: int) -> set[str]:
     """Topics as this very node names them, every partition with a leader."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_of(node_id), "log_level": 0})
-    listed = client.list_topics(timeout=10)
+    listed = client.list_topics(timeout=DEADLINE_S)
     return {
         name
         for name, topic in listed.topics.items()
@@ -79,14 +79,14 @@ def count_records(bootstrap: str, topic: str, expected: int, **config: object) -
             **config,
         }
     )
-    parts = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    parts = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
     consumer.assign(
         [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in parts]
     )
     found = 0
     try:
         while found < expected:
-            messages = consumer.consume(min(1000, expected - found), timeout=READ_DEADLINE_S)
+            messages = consumer.consume(min(1000, expected - found), timeout=DEADLINE_S)
             if not messages:
                 break
             for message in messages:
@@ -101,7 +101,7 @@ def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def until(fact: Callable[[], bool], timeout_s: float) -> float:
+def until(fact: Callable[[], bool], timeout_s: float = DEADLINE_S) -> float:
     """Ask until it is true; returns the seconds that took."""
     began = time.monotonic()
     while not fact():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
 from chronik.testing import Cluster
+
+Figure: TypeAlias = Callable[[str, float, float], None]
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +45,19 @@ def rounds(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def is_long(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--cluster-long"))
+
+
+@pytest.fixture(scope="session")
+def figure(is_long: bool) -> Figure:
+    """Tell how many seconds something took, and how many it may take.
+
+    How fast things are is for benchmarks to say: a busy machine fails no test. Only the full length insists,
+    which has the machine to itself.
+    """
+
+    def tell(what: str, seconds: float, seconds_max: float) -> None:
+        told = f"{what}: {seconds * 1000:.1f} ms, aim {seconds_max * 1000:g} ms"
+        print(told)
+        assert seconds < seconds_max or not is_long, told
+
+    return tell

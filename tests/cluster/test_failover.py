@@ -12,13 +12,12 @@ from chronik.client import ClientOptions, Producer
 from chronik.client import Cluster as Client
 from chronik.model import NodeId
 from chronik.testing import Cluster
+from tests.cluster.conftest import Figure
 from tests.cluster.load import Load
 
 PARTITIONS = 3
 RESUME_S = 1.5
 """Writes go on within this time after a leader's death."""
-BUSY_FACTOR = 3
-"""How much longer that may take in a single round of a test on a busy machine."""
 
 
 def victims(cluster: Cluster, topic: str, role: str) -> list[NodeId]:
@@ -36,7 +35,7 @@ def prepare(cluster: Cluster, topic: str) -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_kill_9_loses_nothing(cluster: Cluster, topic: str, rounds: int) -> None:
+def test_kill_9_loses_nothing(cluster: Cluster, topic: str, rounds: int, figure: Figure) -> None:
     prepare(cluster, topic)
     roles = ("leader", "follower", "controller", "two of three")
     pauses: list[float] = []
@@ -60,8 +59,9 @@ def test_kill_9_loses_nothing(cluster: Cluster, topic: str, rounds: int) -> None
     cluster.assert_replicas_agree(topic)
     pauses.sort()
     print(f"{load.acked} acknowledged; pauses {[round(pause, 2) for pause in pauses]}")
-    assert pauses[len(pauses) // 2] < RESUME_S
-    assert pauses[-1] < RESUME_S * BUSY_FACTOR
+    if pauses:
+        figure("pause, median", pauses[len(pauses) // 2], RESUME_S)
+        figure("pause, 95 of 100", pauses[len(pauses) * 95 // 100], RESUME_S)
 
 
 @pytest.mark.parametrize("role", ["leader", "follower", "controller"])
@@ -139,12 +139,12 @@ def test_a_controller_that_hears_nobody_is_replaced(cluster: Cluster, topic: str
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("role", ["leader", "controller"])
-def test_writes_resume_soon_after_a_death(cluster: Cluster, topic: str, role: str) -> None:
+def test_writes_resume_soon_after_a_death(cluster: Cluster, topic: str, role: str, figure: Figure) -> None:
     """Measured with a client that asks again every few milliseconds; others add their own pauses."""
     prepare(cluster, topic)
     pauses = [resume_seconds(cluster, topic, role) for _ in range(3)]
     print(f"pauses {[round(pause, 2) for pause in pauses]}")
-    assert sorted(pauses)[1] < RESUME_S
+    figure("pause, median", sorted(pauses)[1], RESUME_S)
     cluster.assert_replicas_agree(topic)
 
 

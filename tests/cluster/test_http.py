@@ -16,6 +16,7 @@ from chronik.admin.peers import request_json
 from chronik.testing import Cluster
 
 TOPICS = 100
+DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_a_topic_made_on_one_node_is_seen_on_the_others(cluster: Cluster, node: 
     assert (made["partitions"], made["replication_factor"]) == (3, 3)
     for other in cluster.nodes:
         while name not in names(cluster, other):
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < DEADLINE_S
     print(f"seen everywhere after {(time.monotonic() - began) * 1000:.0f} ms")
     views = [call(cluster, other, "GET", f"/admin/topics/{name}") for other in cluster.nodes]
     assert views[0] == views[1] == views[2]
@@ -87,7 +88,7 @@ def test_a_hundred_topics_at_once_from_all_nodes(cluster: Cluster) -> None:
     assert set(asyncio.run(create_all())) == {200}
     for node in cluster.nodes:
         while not wanted <= names(cluster, node):
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < DEADLINE_S
     print(f"{TOPICS} topics on all nodes after {time.monotonic() - began:.2f} s")
 
 
@@ -114,7 +115,7 @@ def test_a_search_asks_every_partition_once_wherever_it_is_led(cluster: Cluster)
     assert producer.flush(30) == 0
     body = {"query": {"term": {"customer": "ada"}}, "size": 5, "sort": [{"n": "asc"}], "refresh": True}
     for node in cluster.nodes:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             answer = call(cluster, node, "POST", "/orders/_search", body)
             if answer["_shards"]["failed"] == 0:

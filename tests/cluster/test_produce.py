@@ -11,18 +11,15 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from chronik.testing import Cluster
 from tests.cluster import clients
-
-BUSY_FACTOR = 3
-"""Latencies are the benchmark's business; a test only finds what is far off, on a busy machine too."""
+from tests.cluster.conftest import Figure
 
 
-def test_one_message_to_all_replicas_takes_milliseconds(cluster: Cluster, topic: str) -> None:
+def test_one_message_to_all_replicas_takes_milliseconds(cluster: Cluster, topic: str, figure: Figure) -> None:
     cluster.create_topic(topic, replication_factor=3)
     producer = clients.producer(cluster.bootstrap)
     seconds = [clients.send(producer, topic, b"one") for _ in range(200)]
-    print(f"p50 {clients.median(seconds) * 1000:.1f} ms, worst {max(seconds) * 1000:.1f} ms")
-    assert clients.median(seconds) < 0.010 * BUSY_FACTOR
-    assert max(seconds) < 2
+    figure("one message, p50", clients.median(seconds), 0.010)
+    figure("one message, worst", max(seconds), 2)
     ends = cluster.end_offsets(topic)
     assert ends == dict.fromkeys(cluster.nodes, 200), "S15: end offsets are equal right after acks=all"
     cluster.assert_replicas_agree(topic)
@@ -38,7 +35,7 @@ def test_5000_with_acks_1_are_all_consumed(cluster: Cluster, topic: str, is_long
         for index in range(5000):
             producer.produce(name, b"record %d" % index, partition=index % 3)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert clients.count_records(cluster.bootstrap, name, 5000) == 5000
         cluster.assert_replicas_agree(name)
 
@@ -49,9 +46,9 @@ def test_the_watermark_follows_whatever_acks_asks(cluster: Cluster, topic: str, 
     producer = clients.producer(cluster.bootstrap, acks=acks)
     for index in range(100):
         producer.produce(topic, b"record %d" % index, partition=0)
-        producer.flush(10)
+        assert producer.flush(60) == 0
     cluster.wait_for(
-        lambda: set(cluster.high_watermarks(topic).values()) == {100}, "100 records below every watermark", 10
+        lambda: set(cluster.high_watermarks(topic).values()) == {100}, "100 records below every watermark"
     )
     cluster.assert_replicas_agree(topic)
 
@@ -70,7 +67,7 @@ def test_128_threads_one_message_at_a_time(cluster: Cluster, topic: str, is_long
         while time.monotonic() < until:
             began = time.monotonic()
             try:
-                producer.send(topic, b"x" * 100).get(30)
+                producer.send(topic, b"x" * 100).get(60)
             except Exception as error:
                 failures.append(error)
             seconds.append(time.monotonic() - began)
@@ -88,7 +85,7 @@ def test_128_threads_one_message_at_a_time(cluster: Cluster, topic: str, is_long
     cluster.assert_replicas_agree(topic)
 
 
-def test_a_dead_follower_does_not_stall_acks_all(cluster: Cluster, topic: str) -> None:
+def test_a_dead_follower_does_not_stall_acks_all(cluster: Cluster, topic: str, figure: Figure) -> None:
     """T08: acks=all waits for the ISR, which shrinks, not for every assigned replica."""
     cluster.create_topic(topic, replication_factor=3)
     producer = clients.producer(cluster.bootstrap)
@@ -96,14 +93,16 @@ def test_a_dead_follower_does_not_stall_acks_all(cluster: Cluster, topic: str) -
     leader = cluster.leader_of(topic)
     follower = next(n for n in cluster.nodes if n not in (leader, cluster.controller()))
     cluster.kill(follower)
-    assert clients.send(producer, topic, b"after") < 5
-    assert clients.send(producer, topic, b"later") < 1
+    figure("acks=all after a follower died", clients.send(producer, topic, b"after"), 2)
+    figure("and then", clients.send(producer, topic, b"later"), 0.5)
+    assert not cluster.is_running(follower)
+    assert len(cluster.isr_of(topic)) == 2
     cluster.start(follower)
     cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
     cluster.assert_replicas_agree(topic)
 
 
-def test_a_frozen_follower_leaves_the_isr_in_time(cluster: Cluster, topic: str) -> None:
+def test_a_frozen_follower_leaves_the_isr_in_time(cluster: Cluster, topic: str, figure: Figure) -> None:
     """T08, the harder half: the follower's connection stays open, it only says nothing any more."""
     cluster.create_topic(topic, replication_factor=3)
     producer = clients.producer(cluster.bootstrap)
@@ -112,15 +111,15 @@ def test_a_frozen_follower_leaves_the_isr_in_time(cluster: Cluster, topic: str) 
     follower = next(n for n in cluster.nodes if n not in (leader, cluster.controller()))
     cluster.pause(follower)
     try:
-        assert clients.send(producer, topic, b"after") < 8
-        assert clients.send(producer, topic, b"later") < 1
+        figure("acks=all after a follower froze", clients.send(producer, topic, b"after"), 5)
+        figure("and then", clients.send(producer, topic, b"later"), 0.5)
     finally:
         cluster.resume(follower)
     cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
     cluster.assert_replicas_agree(topic)
 
 
-def test_min_insync_replicas_is_enforced_at_once(cluster: Cluster, topic: str) -> None:
+def test_min_insync_replicas_is_enforced_at_once(cluster: Cluster, topic: str, figure: Figure) -> None:
     """T09: refused with the right error, at once; acks=1 works; accepted again when replicas are back."""
     cluster.create_topic(topic, replication_factor=3, configs={"min.insync.replicas": "3"})
     patient = clients.producer(cluster.bootstrap)
@@ -134,7 +133,7 @@ def test_min_insync_replicas_is_enforced_at_once(cluster: Cluster, topic: str) -
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         clients.send(strict, topic, b"refused")
     assert refused.value.args[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS
-    assert time.monotonic() - began < 2
+    figure("refused", time.monotonic() - began, 2)
     clients.send(clients.producer(cluster.bootstrap, acks=1), topic, b"acks=1")
     cluster.start(follower)
     cluster.wait_for(lambda: len(cluster.isr_of(topic)) == 3, "the follower is back in the ISR")
@@ -150,7 +149,7 @@ def test_min_insync_replicas_can_be_changed_live(cluster: Cluster, topic: str) -
     resource = ConfigResource(ResourceType.TOPIC, topic, {"min.insync.replicas": "3"})
     admin = clients.admin(cluster.bootstrap)
     for future in admin.alter_configs([resource]).values():
-        future.result(10)
+        future.result(60)
 
     def is_refused() -> bool:
         try:
@@ -159,4 +158,4 @@ def test_min_insync_replicas_can_be_changed_live(cluster: Cluster, topic: str) -
             return bool(error.args[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS)
         return False
 
-    clients.until(is_refused, 5)
+    clients.until(is_refused)

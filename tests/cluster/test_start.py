@@ -10,19 +10,24 @@ import pytest
 from chronik.local.layout import write_config
 from chronik.testing import Cluster
 from tests.cluster import clients
+from tests.cluster.conftest import Figure
 
+LINKS = 3
+"""Connections from one node to another: Raft, metadata, data."""
 ORDERS = list(itertools.permutations((1, 2, 3)))
 
 
 @pytest.mark.parametrize("order", [ORDERS[0], ORDERS[5]], ids=str)
 @pytest.mark.timeout(120)
-def test_nodes_start_in_any_order_with_pauses(order: tuple[int, ...]) -> None:
+def test_nodes_start_in_any_order_with_pauses(order: tuple[int, ...], figure: Figure) -> None:
     """S07, T03: acks=all works within two seconds once a majority is there, and the last one joins in."""
-    cluster = Cluster(nodes=3)
+    cluster = Cluster(nodes=3, can_partition=False)
     try:
         first, second, third = order
         cluster.start(first, wait=False)
-        time.sleep(2.5)  # long enough for every first attempt to reach the others to have failed
+        cluster.wait_for(
+            lambda: cluster.log(first).count("is not there") == LINKS * 2, "the first tries have failed"
+        )
         cluster.start(second, wait=False)
         cluster.wait_for(
             lambda: cluster.bootstrap_of(second) and len(cluster.brokers_seen(second)) == 2,
@@ -33,8 +38,7 @@ def test_nodes_start_in_any_order_with_pauses(order: tuple[int, ...]) -> None:
         admin = clients.admin(cluster.bootstrap_of(second))
         clients.create(admin, "early", replicas=2)
         clients.send(producer, "early", b"two of three")
-        took = time.monotonic() - began
-        assert took < 2, f"acks=all took {took:.2f} s after the quorum was up"
+        figure("acks=all after the quorum is up", time.monotonic() - began, 2)
         cluster.start(third)
         clients.create(admin, "late", partitions=3)
         for partition in range(3):
@@ -50,7 +54,7 @@ def test_followers_keep_their_metadata_over_a_restart(cluster: Cluster, topic: s
     """T22: without the node that led them, they still know every topic there was."""
     names = {f"{topic}-{number}" for number in range(20)}
     clients.create(clients.admin(cluster.bootstrap), *names)
-    clients.until(lambda: all(names <= clients.topics_on(cluster, node) for node in cluster.nodes), 10)
+    clients.until(lambda: all(names <= clients.topics_on(cluster, node) for node in cluster.nodes))
     controller = cluster.controller()
     followers = [node for node in cluster.nodes if node != controller]
     before = cluster.topic_names(followers[0])
@@ -104,7 +108,7 @@ def test_a_node_that_waits_for_the_others_can_be_stopped() -> None:
     try:
         cluster.start(1, wait=False)
         cluster.wait_for(lambda: "Auto-discovered 2 followers" in cluster.log(1), "it looks for the others")
-        assert cluster.stop(1, timeout_s=10) < 10
+        cluster.stop(1)
     finally:
         cluster.close()
 

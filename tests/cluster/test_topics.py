@@ -11,18 +11,16 @@ import pytest
 
 from chronik.testing import Cluster
 from tests.cluster import clients
+from tests.cluster.conftest import Figure
 
-BUSY_FACTOR = 3
 
-
-def test_topics_are_created_in_milliseconds(cluster: Cluster, topic: str) -> None:
+def test_topics_are_created_in_milliseconds(cluster: Cluster, topic: str, figure: Figure) -> None:
     admin = clients.admin(cluster.bootstrap)
     seconds = [clients.create(admin, f"{topic}-{number}") for number in range(30)]
-    print(f"p50 {clients.median(seconds) * 1000:.1f} ms, worst {max(seconds) * 1000:.1f} ms")
-    assert clients.median(seconds) < 0.010 * BUSY_FACTOR
+    figure("a topic, p50", clients.median(seconds), 0.010)
 
 
-def test_a_topic_is_visible_everywhere_at_once(cluster: Cluster, topic: str) -> None:
+def test_a_topic_is_visible_everywhere_at_once(cluster: Cluster, topic: str, figure: Figure) -> None:
     """S14: on every node within 100 ms of the answer; the last of the others' clients counts."""
     admin = clients.admin(cluster.bootstrap)
     slowest = 0.0
@@ -30,24 +28,21 @@ def test_a_topic_is_visible_everywhere_at_once(cluster: Cluster, topic: str) -> 
         name = f"{topic}-{number}"
         clients.create(admin, name)
         took = max(
-            clients.until(lambda name=name, node=node: cluster.is_led(name, node), 5)
-            for node in cluster.nodes
+            clients.until(lambda name=name, node=node: cluster.is_led(name, node)) for node in cluster.nodes
         )
         slowest = max(slowest, took)
-    print(f"slowest {slowest * 1000:.1f} ms")
-    assert slowest < 0.1 * BUSY_FACTOR
+    figure("visible on all nodes, slowest", slowest, 0.1)
 
 
-def test_100_topics_in_one_request(cluster: Cluster, topic: str) -> None:
+def test_100_topics_in_one_request(cluster: Cluster, topic: str, figure: Figure) -> None:
     names = [f"{topic}-{number}" for number in range(100)]
     took = clients.create(clients.admin(cluster.bootstrap), *names)
-    print(f"{100 / took:.0f} topics/s")
-    assert 100 / took > 200 / BUSY_FACTOR
+    figure("100 topics", took, 0.5)
     for node in cluster.nodes:
-        clients.until(lambda node=node: set(names) <= clients.topics_on(cluster, node), 5)
+        clients.until(lambda node=node: set(names) <= clients.topics_on(cluster, node))
 
 
-def test_100_topics_created_concurrently_over_http(cluster: Cluster, topic: str) -> None:
+def test_100_topics_created_concurrently_over_http(cluster: Cluster, topic: str, figure: Figure) -> None:
     """S14: each call goes to another node than the one before; all are on all nodes soon after."""
     names = [f"{topic}-{number}" for number in range(100)]
     failures: list[str] = []
@@ -55,7 +50,7 @@ def test_100_topics_created_concurrently_over_http(cluster: Cluster, topic: str)
     def create(first: int) -> None:
         address = cluster.layout.node(cluster.nodes[first % 3]).peer.http
         assert address is not None
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=20)
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=clients.DEADLINE_S)
         for name in names[first::10]:
             body = json.dumps({"name": name, "partitions": 1, "replication_factor": 3})
             connection.request("POST", "/admin/create-topic", body, {"content-type": "application/json"})
@@ -73,17 +68,15 @@ def test_100_topics_created_concurrently_over_http(cluster: Cluster, topic: str)
         thread.join()
     assert not failures
     for node in cluster.nodes:
-        clients.until(lambda node=node: set(names) <= clients.topics_on(cluster, node), 5)
-    took = time.monotonic() - began
-    print(f"{took:.2f} s")
-    assert took < 1 * BUSY_FACTOR
+        clients.until(lambda node=node: set(names) <= clients.topics_on(cluster, node))
+    figure("100 topics over HTTP, on all nodes", time.monotonic() - began, 1)
 
 
 @pytest.mark.parametrize("via", [1, 2, 3])
 def test_producing_to_a_topic_that_does_not_exist(cluster: Cluster, topic: str, via: int) -> None:
     """S12, S09: created on the way with the full replica list, whichever node was asked."""
     producer = clients.producer(cluster.bootstrap_of(via))
-    producer.list_topics(timeout=10)
+    producer.list_topics(timeout=clients.DEADLINE_S)
     seconds = [clients.send(producer, f"{topic}-{number}", b"first") for number in range(5)]
     print(f"p50 {clients.median(seconds) * 1000:.0f} ms")
     for number in range(5):
@@ -102,4 +95,4 @@ def test_leaders_are_spread(cluster: Cluster, topic: str) -> None:
 
 def test_nodes_hold_the_same_topics(cluster: Cluster) -> None:
     """T05: three nodes once held 15, 4,695 and 882."""
-    clients.until(lambda: len({frozenset(clients.topics_on(cluster, n)) for n in cluster.nodes}) == 1, 10)
+    clients.until(lambda: len({frozenset(clients.topics_on(cluster, n)) for n in cluster.nodes}) == 1)

@@ -22,6 +22,8 @@ from chronik.raft import ChangeKind, ConfigChange, Membership
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 0.1
+MISSING_CHECK_SECONDS: Final = 0.02
+"""While somebody is missing whom the cluster counts on."""
 SILENCE_SECONDS_MAX: Final = 2.0
 """A broker that is connected but says nothing for this long is fenced."""
 GONE_SECONDS_MAX: Final = 0.2
@@ -60,7 +62,6 @@ class Controller:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._leading_since: float | None = None
-        self._gone_since: dict[NodeId, float] = {}
         self._stable_since = self._loop.time()
         self.fence_count = 0
 
@@ -74,8 +75,7 @@ class Controller:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            self._note_gone()
+            await asyncio.sleep(MISSING_CHECK_SECONDS if self._misses_somebody() else CHECK_SECONDS)
             if not self._is_in_charge():
                 self._leading_since = None
                 continue
@@ -113,18 +113,16 @@ class Controller:
         now = self._loop.time()
         # A new controller gives everybody the time to make themselves heard.
         heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
-        if broker_id in self._gone_since:
-            return now - self._gone_since[broker_id] < GONE_SECONDS_MAX
+        gone_since = self._transport.gone_since(broker_id)
+        if gone_since is not None:
+            return now - gone_since < GONE_SECONDS_MAX
         return now - heard < SILENCE_SECONDS_MAX
 
-    def _note_gone(self) -> None:
-        """Every node keeps watch: when the controller dies, its successor knows at once for how long."""
-        now = self._loop.time()
-        for broker_id in self._metadata.state.brokers:
-            if self._transport.is_connected(broker_id):
-                self._gone_since.pop(broker_id, None)
-            else:
-                self._gone_since.setdefault(broker_id, now)
+    def _misses_somebody(self) -> bool:
+        return any(
+            not broker.fenced and self._transport.gone_since(broker.broker_id) is not None
+            for broker in self._metadata.state.brokers.values()
+        )
 
     def _align_quorum(self) -> None:
         """One step at a time: who was removed goes, who registered first learns, then votes."""

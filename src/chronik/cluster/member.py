@@ -18,6 +18,7 @@ import msgspec
 from chronik.cluster.controller import LEASE_SECONDS, Controller
 from chronik.cluster.membership import DATA, Membership, PeerAddress
 from chronik.cluster.operations import ClusterOperations
+from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.status import FollowerStatus, RaftStatus
@@ -109,6 +110,9 @@ class ClusterMember:
         )
         self.transport.attach(self.raft)
         self.metadata = MetadataStore(self.raft, origin=rng.getrandbits(63), stages=stages)
+        self.presence = Presence(
+            gone_since=self.transport.gone_since, state=lambda: self.metadata.state, now=self._loop.time
+        )
         self.operations = ClusterOperations(
             node_id=settings.node_id,
             metadata=self.metadata,
@@ -168,6 +172,7 @@ class ClusterMember:
         settings = self.settings
         self.metadata.bus.listen(self.replicas.on_event)
         self.metadata.bus.listen(self.membership.on_event)
+        self.metadata.bus.listen(self.presence.on_event)
         self.raft.on_soft_state(lambda _state: self._count_election())
         self.raft.on_membership(self.membership.refresh)
         await self.raft.start(self.metadata)

@@ -72,6 +72,8 @@ class ClusterTransport:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = itertools.count(1)
         self.last_heard: dict[NodeId, float] = {}
+        self._gone_since: dict[NodeId, float | None] = {}
+        self._started = self._loop.time()
         self.fast_count = 0
         self.fallback_count = 0
         """Appends that went by ticks on the Raft port instead of the fast path."""
@@ -81,6 +83,13 @@ class ClusterTransport:
 
     def is_connected(self, peer: NodeId) -> bool:
         return bool(self._open.get(peer))
+
+    def gone_since(self, peer: NodeId) -> float | None:
+        """When the last connection with a node broke; None while there is one.
+
+        Every node keeps watch: when the controller dies, its successor knows at once for how long.
+        """
+        return None if peer == self._node_id else self._gone_since.get(peer, self._started)
 
     # --- sending -----------------------------------------------------------------------------------
 
@@ -164,6 +173,7 @@ class ClusterTransport:
 
     def on_open(self, link: Link) -> None:
         self._open.setdefault(link.peer_id, set()).add(link)
+        self._gone_since[link.peer_id] = None
         self.last_heard[link.peer_id] = self._loop.time()
         if link.is_dialed:
             self._out[link.purpose, link.peer_id] = link
@@ -171,6 +181,8 @@ class ClusterTransport:
     def on_closed(self, link: Link) -> None:
         links = self._open.get(link.peer_id, set())
         links.discard(link)
+        if not links:
+            self._gone_since[link.peer_id] = self._loop.time()
         if self._out.get((link.purpose, link.peer_id)) is link:
             del self._out[link.purpose, link.peer_id]
         waiting: list[tuple[Link, asyncio.Future[Any]]] = [*self._forwards.values(), *self._queries.values()]

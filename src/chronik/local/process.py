@@ -15,6 +15,7 @@ from typing import Final
 
 from chronik.config import ENV_PREFIX, environment
 from chronik.local.layout import LocalNode
+from chronik.local.leash import leashed
 from chronik.model import ChronikError
 
 POLL_SECONDS: Final = 0.02
@@ -31,8 +32,12 @@ class ProcessFailed(ChronikError):
 class NodeProcess:
     """The process of one local node, whoever started it."""
 
-    def __init__(self, node: LocalNode, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, node: LocalNode, *, env: Mapping[str, str] | None = None, is_leashed: bool = False
+    ) -> None:
+        """`is_leashed`: it ends with the thread that starts it (Linux)."""
         self.node = node
+        self._is_leashed = is_leashed
         self._env = dict(env or {})
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -62,9 +67,10 @@ class NodeProcess:
         if self.is_running:
             raise ProcessFailed(f"node {self.node.id} runs already, as process {self.pid}")
         self.node.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-c", "from chronik.cli import main; main()", *self.node.start_arguments()]
         with self.node.log_file.open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-c", "from chronik.cli import main; main()", *self.node.start_arguments()],
+                leashed(command) if self._is_leashed else command,
                 cwd=self.node.folder,
                 env=self._environment(env or {}),
                 stdin=subprocess.DEVNULL,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronik.metrics import clock
@@ -30,7 +32,7 @@ WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
 class _Slot:
     """A request's place in the line of responses."""
 
-    __slots__ = ("_connection", "_frame_bytes", "api_key", "buffers", "is_done", "started")
+    __slots__ = ("_connection", "_frame_bytes", "api_key", "buffers", "is_done", "start", "started")
 
     def __init__(self, connection: KafkaConnection, frame_bytes: int, api_key: int, started: float) -> None:
         self._connection = connection
@@ -39,6 +41,8 @@ class _Slot:
         self.started = started
         self.buffers: list[Buffer] = []
         self.is_done = False
+        self.start: Callable[[], None] | None = None
+        """Begins to answer, for a request that waits until those before it are answered."""
 
     def respond(self, buffers: list[Buffer] | None) -> None:
         """Give the response frame, or None if the request gets no answer. Only the first call counts."""
@@ -144,7 +148,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         self._held_bytes += len(frame)
         self._listener.memory.take(len(frame))
-        self._listener.dispatcher.start(header, frame, offset, self.peer, slot)
+        dispatcher = self._listener.dispatcher
+        if len(self._slots) > 1 and header.api_key in dispatcher.in_turn:
+            slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
+        else:
+            dispatcher.start(header, frame, offset, self.peer, slot)
 
     def update_reading(self) -> None:
         """Read the socket or not, by what is under way now."""
@@ -176,6 +184,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         slots = self._slots
         while slots and slots[0].is_done:
             self._out += slots.popleft().buffers
+        if slots and (start := slots[0].start) is not None:
+            slots[0].start = None
+            start()
         if self._out and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

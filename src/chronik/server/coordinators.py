@@ -51,7 +51,8 @@ async def ensure_internal_topic(services: Services, name: str, partitions: int) 
 async def find_coordinator(services: Services, tp: TopicPartition, partitions: int) -> Coordinator:
     """The broker that leads this partition; RequestError(coordinator_not_available) if none does now."""
     topic = await ensure_internal_topic(services, tp.topic, partitions)
-    leader = topic.partitions[tp.partition].leader
+    await services.presence.settled((topic.partitions[tp.partition].leader,))
+    leader = services.state.topics.get(tp.topic, topic).partitions[tp.partition].leader
     broker = services.state.brokers.get(leader)
     kafka = None if broker is None else broker.endpoints.get("kafka")
     if broker is None or kafka is None or broker.fenced:

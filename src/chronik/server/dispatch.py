@@ -113,6 +113,8 @@ class Handler:
     on_error: OnError | None
     unavailable: ErrorCode
     deadline_s: float | None
+    in_turn: bool = False
+    """Starts when all earlier requests of its connection are answered, so that its answer is not old news."""
     hot: HotFunction | None = None
     """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
 
@@ -128,6 +130,7 @@ def handles(
     unavailable: ErrorCode = ErrorCode.not_controller,
     deadline_s: float | None = DEADLINE_S,
     advertised_from: int | None = None,
+    in_turn: bool = False,
 ) -> Callable[[HandlerFunction], Handler]:
     """Declare the handler of an API and the versions it understands, both ends included.
 
@@ -145,6 +148,7 @@ def handles(
             on_error=on_error,
             unavailable=unavailable,
             deadline_s=deadline_s,
+            in_turn=in_turn,
         )
 
     return declare
@@ -206,6 +210,7 @@ class Dispatcher:
                     f"{handler.api_key.name} has schemas for {low} to {high} only",
                 )
             self._handlers[handler.api_key] = handler
+        self.in_turn = frozenset(key for key, handler in self._handlers.items() if handler.in_turn)
         self.api_ranges: Mapping[ApiKey, tuple[int, int]] = {
             key: (handler.advertised_from, handler.versions[1])
             for key, handler in sorted(self._handlers.items())

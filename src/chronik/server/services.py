@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from chronik.cluster.presence import Presence
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
@@ -49,6 +50,7 @@ class Services:
     """How the metadata log stands, as its leader sees it."""
     controller_id: Callable[[], NodeId]
     """Where clients are told that the controller is; every node forwards, so any live node will do."""
+    presence: Presence
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     now_ms: Callable[[], int]
     """Wall clock, for timestamps in records."""

@@ -12,7 +12,7 @@ from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
 from chronik.local.probe import NodeView, ask_http, ask_metadata, look
 from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
-from chronik.testing.nodes import ClusterFailed, Nodes
+from chronik.testing.nodes import WAIT_SECONDS_MAX, ClusterFailed, Nodes
 from chronik.testing.replicas import ReplicaReader, ReplicaView, compare
 
 
@@ -85,7 +85,7 @@ class Cluster(Nodes):
         for node_id in self._answering():
             self.wait_for(partial(self.is_led, name, node_id), f"{name} is led, as node {node_id} sees it")
 
-    def leader_of(self, topic: str, partition: int = 0, *, timeout_s: float = 30) -> NodeId:
+    def leader_of(self, topic: str, partition: int = 0, *, timeout_s: float = WAIT_SECONDS_MAX) -> NodeId:
         """The leader, waited for if there is none at the moment."""
         return int(
             self.wait_for(
@@ -115,7 +115,7 @@ class Cluster(Nodes):
     def replicas_of(self, topic: str, partition: int = 0) -> tuple[NodeId, ...]:
         return tuple(self.partition_of(topic, partition).replica_nodes)
 
-    def controller(self, *, timeout_s: float = 30) -> NodeId:
+    def controller(self, *, timeout_s: float = WAIT_SECONDS_MAX) -> NodeId:
         """The node that leads the metadata log, as a majority of those that run sees it."""
 
         def seen() -> int:
@@ -151,7 +151,7 @@ class Cluster(Nodes):
     def high_watermarks(self, topic: str, partition: int = 0) -> dict[NodeId, int]:
         return {node_id: view.high_watermark for node_id, view in self.replicas(topic, partition).items()}
 
-    def assert_replicas_agree(self, *topics: str, timeout_s: float = 30) -> None:
+    def assert_replicas_agree(self, *topics: str, timeout_s: float = WAIT_SECONDS_MAX) -> None:
         """End offsets, watermarks and every byte below the watermark are the same on all replicas.
 
         Waits for replicas that still catch up. All nodes must run. By default for all but internal topics.

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -23,6 +24,7 @@ from chronik.testing.network import Network
 from chronik.testing.ports import free_ports
 
 READY_SECONDS_MAX: Final = 60.0
+WAIT_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.02
 
 T = TypeVar("T")
@@ -87,7 +89,8 @@ class Nodes:
         began = time.monotonic()
         chosen = node_ids or [node_id for node_id in self.nodes if not self.is_running(node_id)]
         for node_id in chosen:
-            self._processes[node_id].start(env=env)
+            # The thread that starts a node must live as long as the node.
+            self._background.call(partial(self._processes[node_id].start, env=env))
         if wait:
             self.wait_ready(chosen)
         return time.monotonic() - began
@@ -166,7 +169,7 @@ class Nodes:
     def disguised(self, node_id: NodeId, config: Path, folder: Path) -> NodeProcess:
         """A process with the id and the ports of a node, but a configuration and a folder of its own."""
         node = replace(self._processes[node_id].node, config=config, folder=folder)
-        return NodeProcess(node, env=self._env)
+        return NodeProcess(node, env=self._env, is_leashed=True)
 
     def partition(self, ones: Iterable[NodeId], others: Iterable[NodeId], *, one_way: bool = False) -> None:
         """Let nothing pass between two sets of nodes; clients still reach all of them."""
@@ -205,7 +208,7 @@ class Nodes:
         except Unavailable as error:
             raise ClusterFailed(f"{error}\n{self.log_tails(15)}") from None
 
-    def wait_for(self, fact: Callable[[], Any], what: str, timeout_s: float = 30) -> Any:
+    def wait_for(self, fact: Callable[[], Any], what: str, timeout_s: float = WAIT_SECONDS_MAX) -> Any:
         """Ask until `fact()` is true; returns what it gave. Nodes that do not answer count as not yet."""
         deadline = time.monotonic() + timeout_s
         last: object = None
@@ -254,7 +257,7 @@ class Nodes:
             self.layout.node(peer.id),
             flags=("--wal-port", str(inside.wal.port), "--raft-port", str(inside.raft.port)),
         )
-        self._processes[peer.id] = NodeProcess(node, env=self._env)
+        self._processes[peer.id] = NodeProcess(node, env=self._env, is_leashed=True)
 
     def _answering(self) -> tuple[NodeId, ...]:
         return tuple(node_id for node_id in self.running if node_id not in self._paused)

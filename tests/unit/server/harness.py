@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from chronik.cluster.presence import Presence
 from chronik.cluster.status import FollowerStatus, RaftStatus
 from chronik.config import Settings
 from chronik.metadata import commands as c
@@ -118,6 +119,12 @@ class Harness:
             now_ms=lambda: 1_000,
             new_uuid=lambda: UUID(int=next(ids)),
         )
+        self.now = 100.0
+        self.gone_since: dict[int, float] = {}
+        self.presence = Presence(
+            gone_since=self.gone_since.get, state=lambda: self.store.state, now=lambda: self.now
+        )
+        self.store.bus.listen(self.presence.on_event)
         self.services = Services(
             settings=given,
             metadata=self.store,
@@ -125,6 +132,7 @@ class Harness:
             new_uuid=lambda: UUID(int=next(ids)),
             quorum=self._quorum,
             controller_id=lambda: 1,
+            presence=self.presence,
             now_ms=lambda: 1_000,
             groups=coordination.groups,
             transactions=coordination.transactions,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from chronik.cluster.presence import NAMED_SECONDS
 from chronik.metadata import commands as c
 from chronik.model import ErrorCode, Limits, PeerError
 from chronik.server.dispatch import Dispatcher
@@ -321,6 +322,7 @@ def test_fenced_brokers_are_offline_and_a_partition_without_leader_says_so() -> 
     topic_id = harness.topic("orders")
     harness.submit(c.FenceBroker(broker_id=2, broker_epoch=harness.store.state.brokers[2].epoch))
     harness.submit(c.ChangePartition(topic_id=topic_id, partition=0, partition_epoch=1, leader=-1))
+    harness.now += NAMED_SECONDS + 1
     response = harness.call(ApiKey.METADATA, 12, topics=[{"name": "orders"}])
     (partition,) = response.topics[0].partitions
     assert partition.error_code == ErrorCode.leader_not_available

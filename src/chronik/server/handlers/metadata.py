@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Partition, Topic
+from chronik.metadata.values import Broker, Partition, Topic
 from chronik.model import NO_LEADER, ErrorCode, RequestError
 from chronik.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
@@ -22,18 +23,19 @@ def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
     return reply(error_code=code, topics=topics)
 
 
-@handles(ApiKey.METADATA, versions=(0, 13), on_error=_on_error)
+@handles(ApiKey.METADATA, versions=(0, 13), on_error=_on_error, in_turn=True)
 async def metadata(request: Any, ctx: RequestContext) -> Reply:
     services = ctx.services
     operations = (
         TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
     )
+    await _settle(request, ctx)
     topics = await _topics(request, ctx)
     for topic in topics:
         topic["topic_authorized_operations"] = operations
     with_cluster = getattr(request, "include_cluster_authorized_operations", False)
     return reply(
-        brokers=brokers_of(services.state),
+        brokers=brokers_of(services.presence.brokers()),
         cluster_id=services.state.cluster_id,
         controller_id=services.controller_id(),
         topics=topics,
@@ -41,11 +43,32 @@ async def metadata(request: Any, ctx: RequestContext) -> Reply:
     )
 
 
-def brokers_of(state: ClusterState) -> list[dict[str, Any]]:
-    """Live brokers, at the address they want clients to use."""
+async def _settle(request: Any, ctx: RequestContext) -> None:
+    """A leader that is asked about just died, it seems: the answer waits for what the cluster decides."""
+    presence, state = ctx.services.presence, ctx.services.state
+    doubted = presence.doubted()
+    if not doubted:
+        return
+    topics: Iterable[Topic | None]
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        topics = state.topics.values()
+    else:
+        topics = (
+            state.topics.get(wanted.name or "")
+            if getattr(wanted, "topic_id", None) is None
+            else state.topic_by_id(wanted.topic_id)
+            for wanted in request.topics
+        )
+    await presence.settled(
+        doubted.intersection(one.leader for topic in topics if topic is not None for one in topic.partitions)
+    )
+
+
+def brokers_of(brokers: Iterable[Broker]) -> list[dict[str, Any]]:
+    """Brokers at the address they want clients to use."""
     return [
         {"node_id": broker.broker_id, "host": kafka.host, "port": kafka.port, "rack": broker.rack}
-        for broker in state.live_brokers()
+        for broker in brokers
         if (kafka := broker.endpoints.get("kafka")) is not None
     ]
 
