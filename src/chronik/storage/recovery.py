@@ -37,6 +37,8 @@ from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
 log = logging.getLogger(__name__)
 
 _FLUSH_EVERY_BYTES: Final = 8 * 1024 * 1024
+_METADATA_KEY: Final[LogKey] = (METADATA_TOPIC_ID.bytes, 0)
+"""The one log whose name needs no entry."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class _Recovery:
         self.at_rest: dict[LogKey, LogState] = {}
         self.hard_state = b""
         self.report = RecoveryReport()
-        self._names: dict[LogKey, str] = {(METADATA_TOPIC_ID.bytes, 0): METADATA_TOPIC}
+        self._names: dict[LogKey, str] = {_METADATA_KEY: METADATA_TOPIC}
         self._unflushed = 0
 
     def run(self) -> tuple[Checkpoint, list[WalFile], int, int]:
@@ -118,7 +120,7 @@ class _Recovery:
         """On a disk that is nearly full, let a WAL file go as soon as segments have what it held."""
         if self.disk.usage(self.root)[1] >= LOW_SPACE_WAL_FILES * self.options.wal.file_bytes:
             return False
-        if any(key not in self.logs and key not in self.at_rest for key in self._names):
+        if self._names.keys() - self.logs.keys() - self.at_rest.keys() - {_METADATA_KEY}:
             return False  # a log's name stands here, its first batches in the next file
         for log_ in self.logs.values():
             self.flusher.flush_now(log_)
@@ -129,7 +131,8 @@ class _Recovery:
         self.disk.sync_directory(self.root / "topics")
         states = log_states(self.at_rest, self.logs)
         saved = checkpoints.make(sequence=sequence + 1, clean=False, hard_state=self.hard_state, logs=states)
-        checkpoints.save(self.disk, self.root, saved)
+        for _ in ("newest", "former"):  # neither may need what goes now, should the other be damaged
+            checkpoints.save(self.disk, self.root, saved)
         self.disk.remove(path)
         return True
 

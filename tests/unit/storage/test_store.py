@@ -11,11 +11,20 @@ import pytest
 
 from chronik.model import RequestError, StorageError, TopicPartition
 from chronik.storage import checkpoint, reading
-from chronik.storage.disk import RealFile
+from chronik.storage.disk import RealDisk, RealFile
 from chronik.storage.log import LogConfig
+from chronik.storage.recovery import _Recovery
 from chronik.storage.store import StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
-from tests.unit.storage.support import TOPIC_ID, append, append_durably, open_orders, opened, read_values
+from tests.unit.storage.support import (
+    OPTIONS,
+    TOPIC_ID,
+    append,
+    append_durably,
+    open_orders,
+    opened,
+    read_values,
+)
 
 
 def numbered(first: int, last: int) -> list[tuple[int, bytes]]:
@@ -454,3 +463,38 @@ def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> N
             assert await read_values(store.open_log(tp, other, LogConfig())) == numbered(0, 1)
 
     asyncio.run(run())
+
+
+class _NearlyFull(RealDisk):
+    def usage(self, directory: Path) -> tuple[int, int]:
+        return 1 << 30, 0
+
+
+@pytest.mark.parametrize("damaged", ["checkpoint", "checkpoint.former"])
+def test_a_wal_file_that_made_room_is_needed_by_neither_checkpoint(tmp_path: Path, damaged: str) -> None:
+    values = [b"%04d" % number + b"x" * 20_000 for number in range(150)]  # three WAL files
+
+    async def fill() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            for value in values:
+                await append_durably(store, log, value)
+            assert len(store.wal.files) >= 3
+
+    async def recover_on_a_full_disk() -> None:
+        disk = _NearlyFull(asyncio.get_running_loop())
+        try:
+            _Recovery(disk, tmp_path, OPTIONS).run()
+        finally:
+            disk.close()
+
+    async def read_back() -> None:
+        async with opened(tmp_path) as (store, _):
+            assert [value for _, value in await read_values(open_orders(store))] == values
+
+    asyncio.run(fill())
+    files = sorted((tmp_path / "wal").glob("0*.wal"))
+    asyncio.run(recover_on_a_full_disk())
+    assert not files[0].exists(), "no room was made"
+    (tmp_path / damaged).write_bytes(b"bit rot")
+    asyncio.run(read_back())
