@@ -15,7 +15,7 @@ from chronik.raft.messages import Message
 from chronik.raft.outbox import Outbox
 from chronik.raft.progress import ProgressState
 from chronik.raft.reads import ReadResult
-from chronik.raft.ready import FollowerStatus, Ready, RoleName, SoftState, Status
+from chronik.raft.ready import FollowerStatus, Ready, SoftState, Status
 from chronik.raft.role import Role, dispatch
 
 __all__ = ["RaftCore"]
@@ -199,7 +199,7 @@ class RaftCore:
 
     @property
     def is_leader(self) -> bool:
-        return self.role.name is RoleName.LEADER
+        return isinstance(self.role, Leader)
 
     @property
     def is_in_lease(self) -> bool:

@@ -6,6 +6,8 @@ client's, makes the records themselves be looked at.
 
 from __future__ import annotations
 
+from typing import Final
+
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, check_batch
@@ -13,15 +15,18 @@ from chronik.records.compression import Compression
 from chronik.records.reader import read_records
 from chronik.records.writer import build_batch
 
+_CODEC_MAX: Final = int(Compression.ZSTD)
+
 
 def admit(
     records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
     """The batch to append (the same one, unless it has to be recompressed), or RequestError."""
-    if header.size_bytes > config.max_message_bytes:
+    size, codec = len(records), header.compression
+    if size > config.max_message_bytes:
         raise RequestError(
             ErrorCode.message_too_large,
-            f"the batch has {header.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+            f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",
         )
     if header.is_control:
         raise RequestError(ErrorCode.invalid_record, "clients may not write control batches")
@@ -29,16 +34,16 @@ def admit(
         raise RequestError(ErrorCode.invalid_record, "record count and offsets of the batch do not match")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise RequestError(ErrorCode.invalid_record, "a batch with a producer id needs a sequence")
-    if header.compression > Compression.ZSTD:
-        raise RequestError(ErrorCode.unsupported_compression_type, f"codec {header.compression} is unknown")
+    if codec > _CODEC_MAX:
+        raise RequestError(ErrorCode.unsupported_compression_type, f"codec {codec} is unknown")
     if not config.stamps_append_time:
         _check_timestamps(header, config, now_ms)
     if config.is_compacted:
         _require_keys(records)
     if config.compression_type != "producer":
-        codec = Compression.named(config.compression_type)
-        if codec != header.compression:
-            records = memoryview(_recompress(records, header, codec))
+        wanted = Compression.named(config.compression_type)
+        if wanted != codec:
+            records = memoryview(_recompress(records, header, wanted))
             header = check_batch(records)
     return records, header
 

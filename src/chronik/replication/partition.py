@@ -166,7 +166,8 @@ class Partition:
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse a request that should have gone elsewhere or was meant for another epoch (KIP-320)."""
-        self.check_epoch(current_leader_epoch)
+        if current_leader_epoch >= 0:
+            self.check_epoch(current_leader_epoch)
         if self.halted_epoch == self.leader_epoch:
             raise RequestError(ErrorCode.kafka_storage_error, f"node {self.node_id}'s disk failed {self.tp}")
         if self.leader_id != self.node_id:

@@ -32,11 +32,11 @@ WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
 class _Slot:
     """A request's place in the line of responses."""
 
-    __slots__ = ("_connection", "_frame_bytes", "api_key", "buffers", "is_done", "start", "started")
+    __slots__ = ("_connection", "api_key", "buffers", "frame_bytes", "is_done", "start", "started")
 
     def __init__(self, connection: KafkaConnection, frame_bytes: int, api_key: int, started: float) -> None:
         self._connection = connection
-        self._frame_bytes = frame_bytes
+        self.frame_bytes = frame_bytes
         self.api_key = api_key
         self.started = started
         self.buffers: list[Buffer] = []
@@ -52,12 +52,11 @@ class _Slot:
         if buffers:
             self.buffers = buffers
         self._connection.answered(self)
-        self._connection.slot_done(self._frame_bytes)
 
     def close(self) -> None:
         """Close the connection: the only way to tell a client that wants no answer that something failed."""
         self.is_done = True
-        self._connection.slot_done(self._frame_bytes)
+        self._connection.slot_done(self)
         self._connection.close()
 
 
@@ -144,11 +143,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         header, offset = parse_request_header(frame)
-        slot = _Slot(self, len(frame), header.api_key, clock())
+        listener, frame_bytes = self._listener, len(frame)
+        slot = _Slot(self, frame_bytes, header.api_key, clock())
         self._slots.append(slot)
-        self._held_bytes += len(frame)
-        self._listener.memory.take(len(frame))
-        dispatcher = self._listener.dispatcher
+        self._held_bytes += frame_bytes
+        listener.memory.take(frame_bytes)
+        dispatcher = listener.dispatcher
         if len(self._slots) > 1 and header.api_key in dispatcher.in_turn:
             slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
         else:
@@ -175,12 +175,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def answered(self, slot: _Slot) -> None:
         self._stats.answered(slot.api_key, clock() - slot.started)
+        self.slot_done(slot)
 
-    def slot_done(self, frame_bytes: int) -> None:
+    def slot_done(self, slot: _Slot) -> None:
         if self._transport is None:
             return
-        self._held_bytes -= frame_bytes
-        self._listener.memory.release(frame_bytes)
+        self._held_bytes -= slot.frame_bytes
+        self._listener.memory.release(slot.frame_bytes)
         slots = self._slots
         while slots and slots[0].is_done:
             self._out += slots.popleft().buffers

@@ -87,8 +87,7 @@ class Connection:
     principal: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     header: RequestHeader
     connection: Connection
     services: Services

@@ -313,7 +313,7 @@ class PartitionLog:
         return (
             segment.size_bytes + size > config.segment_bytes
             or header.last_offset - segment.base_offset > 0x7FFFFFFF
-            or segment.index_bytes > config.segment_index_bytes
+            or (segment.is_index_due and segment.index_bytes > config.segment_index_bytes)
             or (segment.created_ms >= 0 and now_ms - segment.created_ms >= self.segment_age_max_ms(segment))
         )
 

@@ -182,6 +182,11 @@ class Segment:
             file.close()
 
     @property
+    def is_index_due(self) -> bool:
+        """The next batch gets entries in the indexes."""
+        return self._bytes_since_index > self.index_interval_bytes
+
+    @property
     def index_bytes(self) -> int:
         """Size of the larger index."""
         return max(

@@ -33,13 +33,21 @@ INLINE_BYTES_MAX: Final = 24 * 1024
 INLINE_SECONDS_MAX: Final = 0.0005
 """Average time above which a disk is too slow to be waited for on the loop."""
 INLINE_PAUSE_SECONDS: Final = 1.0
+INLINE_SAMPLE_SECONDS_MAX: Final = 2 * INLINE_SECONDS_MAX
+"""A single slow round counts no more than this: one stall of the device does not make it a slow one."""
+ZEROED_SHARE: Final = 128
+"""Small rounds land in bytes that were written before, so that their sync need not wait for the file system's
+journal to record them as used: one round in a while writes zeros behind itself, this share of the file."""
+ZEROED_BYTES_MAX: Final = 512 * 1024
+GATHER_TURNS_MAX: Final = 8
+"""How many turns of the loop a round waits at most while each of them brings more entries."""
 
 
 class WalSink(Protocol):
     """What stands behind an entry, usually a partition's log."""
 
     def committed(self, token: int) -> None:
-        """The entry appended with this token is on disk."""
+        """The entry appended with this token is on disk, with all of the sink's entries before it."""
 
     def rejected(self, token: int, error: StorageError) -> None:
         """The entry is not on disk and never will be."""
@@ -125,13 +133,15 @@ class Wal:
         self._in_round: list[_Pending] = []
         self._round_started = 0.0
         self._round_clock = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._next_sequence = next_sequence
         self._next_round = next_round
         self.files: list[WalFile] = list(files)
         self._file: File | None = None
         self._file_number = files[-1].number if files else -1
         self._position = 0
+        self._zeros = memoryview(bytes(min(options.file_bytes // ZEROED_SHARE, ZEROED_BYTES_MAX)))
+        self._zeroed_end = 0
         self._spare: File | None = None
         self._spare_requested = False
         self._room_waiters: list[Callable[[], None]] = []
@@ -196,7 +206,18 @@ class Wal:
         wait = 0.0
         if profile.interval_ms and len(self._pending) >= profile.eager_below:
             wait = self._round_started + profile.interval_ms / 1000 - self._loop.time()
-        self._timer = self._loop.call_later(wait if wait > 0 else 0, self._start_round)
+        if wait > 0:
+            self._timer = self._loop.call_later(wait, self._start_round)
+        else:
+            self._timer = self._loop.call_soon(self._gather, 0, 0)
+
+    def _gather(self, turns: int, seen: int) -> None:
+        """Let the loop look at its sockets, again as long as that brings more: one sync for all of it."""
+        waiting = len(self._pending)
+        if turns == 0 or (waiting > seen and turns < GATHER_TURNS_MAX):
+            self._timer = self._loop.call_soon(self._gather, turns + 1, waiting)
+        else:
+            self._start_round()
 
     def _start_round(self) -> None:
         self._timer = None
@@ -227,11 +248,12 @@ class Wal:
             self._retire_file(file)
             file = None
         first_sequence = entries[0].sequence
+        is_small = size <= INLINE_BYTES_MAX
 
         def work() -> tuple[File, int]:
-            return self._write(file, buffers, first_sequence)
+            return self._write(file, buffers, size, first_sequence, zero_ahead=is_small)
 
-        if size <= INLINE_BYTES_MAX and self._disk.is_local and self._round_started >= self._inline_from:
+        if is_small and self._disk.is_local and self._round_started >= self._inline_from:
             self._run_inline(work)
         else:
             self._disk.submit(Lane.WAL, work, self._round_done)
@@ -249,7 +271,7 @@ class Wal:
         except Exception as error:
             failure = error
         taken = self._disk.clock() - started
-        self._inline_seconds += (taken - self._inline_seconds) / 8
+        self._inline_seconds += (min(taken, INLINE_SAMPLE_SECONDS_MAX) - self._inline_seconds) / 16
         if self._inline_seconds > INLINE_SECONDS_MAX:
             self._inline_seconds = 0.0
             self._inline_from = self._loop.time() + INLINE_PAUSE_SECONDS
@@ -271,19 +293,26 @@ class Wal:
         self._pending_bytes -= size
         return entries, size
 
-    def _write(self, file: File | None, buffers: list[Buffer], first_sequence: int) -> tuple[File, int]:
+    def _write(
+        self, file: File | None, buffers: list[Buffer], size: int, first_sequence: int, *, zero_ahead: bool
+    ) -> tuple[File, int]:
         """In the WAL lane: nobody else touches the file or its number meanwhile."""
         is_fresh = file is None
         if file is None:
             file = self._open_file(first_sequence)
         try:
-            written = file.write_at(self._position, buffers)
+            end = self._position + size
+            if zero_ahead and end > self._zeroed_end:
+                zeros = self._zeros[: max(self._options.file_bytes - end, 0)]
+                buffers.append(zeros)
+                self._zeroed_end = end + len(zeros)
+            file.write_at(self._position, buffers)
             file.sync()
         except BaseException:
             if is_fresh:  # nobody else knows of it yet
                 file.close()
             raise
-        return file, written
+        return file, size
 
     def _open_file(self, first_sequence: int) -> File:
         number = self._file_number + 1
@@ -296,6 +325,7 @@ class Wal:
         self._disk.sync_directory(self._directory)
         self._file_number = number
         self._position = 0
+        self._zeroed_end = 0
         self.files.append(WalFile(path, number, first_sequence))
         return file
 
@@ -329,8 +359,9 @@ class Wal:
         stats.round_seconds.observe(seconds)
         stats.round_entries.observe(len(entries))
         self._on_round(len(entries), written, seconds)
-        for entry in entries:
-            entry.sink.committed(entry.token)
+        # What follows is durable with what precedes it: a sink hears of its newest entry alone.
+        for sink, token in {entry.sink: entry.token for entry in entries}.items():
+            sink.committed(token)
         self._settle()
         if self._spare is None and self._position > self._options.file_bytes // 2:
             self._request_spare()

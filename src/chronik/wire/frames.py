@@ -7,12 +7,14 @@ arrive, so that a peer cannot make the node allocate by announcing.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from chronik.model import PeerError
 
 READ_BUFFER_BYTES: Final = 32 * 1024
 FIRST_ALLOCATION_BYTES: Final = 128 * 1024
+_SIZE: Final = struct.Struct(">i")
 
 
 class FrameDecoder:
@@ -70,7 +72,7 @@ class FrameDecoder:
         frames: list[memoryview] = []
         start = 0
         while self._have - start >= 4:
-            size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
+            (size,) = _SIZE.unpack_from(self._shared, start)
             if not 0 < size <= self._max:
                 raise PeerError(f"a frame of {size} bytes was announced; 1 to {self._max} are accepted")
             end = start + 4 + size

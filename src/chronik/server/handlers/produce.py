@@ -10,14 +10,13 @@ from typing import Final
 
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
-from chronik.replication.partition import ACKS_ALL
+from chronik.replication.partition import ACKS_ALL, Partition
 from chronik.server.dispatch import HotCall, error_of, handles_hot
 from chronik.server.topics import ensure_topic
 from chronik.transactions.coordinator import ProducerIdentity
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
     FIRST_SUPPORTED,
-    FIRST_WITH_TOPIC_ID,
     NodeEndpoint,
     ProducePartition,
     ProduceRequest,
@@ -44,12 +43,14 @@ _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_lead
 class _PendingProduce:
     """A produce request between its appends and its answer."""
 
-    __slots__ = ("_call", "_open", "_request", "_timer", "results")
+    __slots__ = ("_call", "_leaders", "_open", "_request", "_timer", "results")
 
     def __init__(self, call: HotCall, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
         self._open: set[int] = set()
+        self._leaders: set[int] = set()
+        """Nodes that the answer sends the client to."""
         self._timer: asyncio.TimerHandle | None = None
         self.results: list[ProduceResult] = []
 
@@ -59,14 +60,14 @@ class _PendingProduce:
         now_ms = services.now_ms()
         acks = request.acks
         in_transaction = request.transactional_id is not None
-        waits = []
+        waits: list[tuple[int, Partition, int]] = []
         for index, data in enumerate(request.partitions):
             result = ProduceResult(data.topic, data.topic_id, data.partition)
             self.results.append(result)
             try:
-                topic = self._topic_of(data)
+                topic = data.topic or self._topic_of(data)
                 partition = services.replicas.leader(TopicPartition(topic, data.partition))
-                if data.records is None or not len(data.records):
+                if not data.records:
                     raise RequestError(ErrorCode.invalid_record, "the request carries no records")
                 appended = partition.append(data.records, acks, now_ms, in_transaction=in_transaction)
             except RequestError as error:
@@ -82,16 +83,16 @@ class _PendingProduce:
         if acks == 0:
             self._finish_silently()
             return
-        self._open.update(index for index, _, _ in waits)
+        if not waits:
+            self._answer()
+            return
+        for index, _, _ in waits:
+            self._open.add(index)
         for index, partition, next_offset in waits:
             partition.when_acked(next_offset, acks, partial(self._acked, index))
-        if self._open:
-            if acks == ACKS_ALL:
-                loop = asyncio.get_running_loop()
-                wait_s = max(self._request.timeout_ms, 0) / 1000
-                self._timer = loop.call_later(wait_s, self._time_out)
-        elif not waits:
-            self._answer()
+        if self._open and acks == ACKS_ALL:
+            wait_s = max(request.timeout_ms, 0) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_out)
 
     def _topic_of(self, data: ProducePartition) -> str:
         if data.topic_id is None:
@@ -117,6 +118,7 @@ class _PendingProduce:
             )
             if found is not None:
                 result.current_leader = (found.leader, found.leader_epoch)
+                self._leaders.add(found.leader)
 
     def _acked(self, index: int, error: RequestError | None) -> None:
         if error is not None:
@@ -137,14 +139,9 @@ class _PendingProduce:
         if self._timer is not None:
             self._timer.cancel()
         header = self._call.context.header
-        frame = encode_produce_response(
-            header.api_version, header.correlation_id, self.results, self._endpoints()
-        )
+        endpoints = leader_endpoints(self._call, self._leaders) if self._leaders else None
+        frame = encode_produce_response(header.api_version, header.correlation_id, self.results, endpoints)
         self._call.responder.respond([frame])
-
-    def _endpoints(self) -> list[NodeEndpoint] | None:
-        wanted = {result.current_leader[0] for result in self.results if result.current_leader is not None}
-        return leader_endpoints(self._call, wanted) if wanted else None
 
     def _finish_silently(self) -> None:
         """acks=0: a failure is told by closing the connection, so that the client looks again who leads."""
@@ -179,10 +176,12 @@ def _refuse_all(call: HotCall, request: ProduceRequest, code: ErrorCode, message
 
 def _missing_topics(call: HotCall, request: ProduceRequest) -> Sequence[str]:
     services = call.context.services
-    if not services.settings.auto_create_topics or call.context.api_version >= FIRST_WITH_TOPIC_ID:
-        return ()
     topics = services.state.topics
-    return [data.topic for data in request.partitions if data.topic and data.topic not in topics]
+    missing = []
+    for data in request.partitions:
+        if data.topic and data.topic not in topics:
+            missing.append(data.topic)
+    return missing if missing and services.settings.auto_create_topics else ()
 
 
 async def _admit_then_append(
