@@ -263,7 +263,7 @@ class LeaderSide:
         if progress.state is not FollowerState.FED:
             return
         progress.acked(end_offset, partition.log_end_offset, self._loop.time())
-        partition.on_follower_durable(progress.peer, end_offset)
+        partition.update_watermark()
         if progress.next_offset < partition.log.log_end_offset:
             self.appended(partition)
         if progress.peer not in partition.isr:

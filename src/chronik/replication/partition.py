@@ -296,10 +296,6 @@ class Partition:
             for waiter in failed:
                 waiter.callback(refusal)
 
-    def on_follower_durable(self, follower: NodeId, end_offset: int) -> None:
-        """Leader: a follower has everything before `end_offset` on its disk."""
-        self.update_watermark()
-
     def update_watermark(self) -> None:
         """Leader: move the watermark as far as every member of the ISR, present or proposed, allows."""
         if self.leader_id == self.node_id:
