@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction sim mutants cluster cluster-long bench-cluster lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
 compaction: setup ## a million updates over 10,000 keys, with kill -9 inside compactions
 	$(BIN)/pytest tests/crash/test_compaction.py --compaction-updates=1000000 --crash-rounds=20
 
+churn: setup ## fifty consumers of six kinds join, leave and crash for two minutes
+	$(BIN)/pytest tests/crash/test_group_churn.py --churn-seconds=120 -s
+
 sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (cluster)
 	PYTHONHASHSEED=0 $(BIN)/python -m chronik.sim --seeds $(SEEDS) --scenario $(SCENARIO) $(ARGS)
 
@@ -109,6 +112,9 @@ cluster-long: setup ## the same in full length: CLUSTER_ROUNDS (200) kills, 30 s
 
 bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.cluster $(ARGS)
+
+bench-compaction: setup ## produce latency while compaction works and while it rests, in turn
+	$(BIN)/python -m bench.compaction $(ARGS)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache

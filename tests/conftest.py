@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--crash-rounds", type=int, default=5, help="rounds of kill -9 under load in the crash tests"
     )
     parser.addoption(
+        "--churn-seconds",
+        type=float,
+        default=10.0,
+        help="how long consumers join, leave and crash in the crash tests (make churn: 120)",
+    )
+    parser.addoption(
         "--cluster-rounds", type=int, default=3, help="rounds of kill -9 under load in the cluster tests"
     )
     parser.addoption(

@@ -17,6 +17,8 @@ import typer
 from chronik.cli import build
 from chronik.cli.settings import plain
 from chronik.config import BOOTSTRAP_VARIABLE, ENV_PREFIX, table
+from chronik.metadata.broker_config import BROKER_CONFIGS, READ_ONLY
+from chronik.metadata.topic_config import TOPIC_CONFIGS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools.http_docs import http_page, metrics_page, unknown_metrics
@@ -31,6 +33,19 @@ Made by `python tools/check_docs.py --write`. A flag wins over the environment, 
 
 | setting (key in the file) | flag | variable | value | default | what it does |
 |---|---|---|---|---|---|
+"""
+CONFIGS_HEAD = """
+## Configs of topics and brokers
+
+These go by Kafka's names and are changed in a running cluster: `chronik config set`, Apache Kafka's tools, any admin client. A change holds
+from the next request on. `chronik config get` shows values and where they come from: the topic, this broker, all brokers, the node's settings, the default.
+
+| topic config | brokers' default under | default | what it does |
+|---|---|---|---|
+"""
+BROKERS_HEAD = """
+| broker config | default | what it does |
+|---|---|---|
 """
 CONFIGURATION_TAIL = """
 ## A cluster in one file
@@ -71,7 +86,22 @@ def configuration_page() -> str:
         name = f"`{setting.name}`" + (f" or `{setting.rule.alias}`" if setting.rule.alias else "")
         flag = f"`{setting.flag}`" if setting.flag else "none"
         rows.append(f"| {name} | {flag} | `{setting.env}` | {value} | {default} | {setting.doc} |\n")
-    return CONFIGURATION_HEAD + "".join(rows) + CONFIGURATION_TAIL
+    return CONFIGURATION_HEAD + "".join(rows) + config_tables() + CONFIGURATION_TAIL
+
+
+def config_tables() -> str:
+    topics, defaults = [], set()
+    for name, one in TOPIC_CONFIGS.items():
+        names = [server_name for server_name, _ in one.server_names]
+        defaults.update(names)
+        shown = ", ".join(f"`{server_name}`" for server_name in names)
+        topics.append(f"| `{name}` | {shown} | `{one.default}` | {one.doc} |\n")
+    brokers = [
+        f"| `{name}` | {'fixed at start' if name in READ_ONLY else f'`{one.default}`'} | {one.doc} |\n"
+        for name, one in BROKER_CONFIGS.items()
+        if name not in defaults
+    ]
+    return CONFIGS_HEAD + "".join(topics) + BROKERS_HEAD + "".join(brokers)
 
 
 def commands(command: Any, path: str = "chronik") -> Iterator[tuple[str, Any]]:

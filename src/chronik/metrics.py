@@ -15,7 +15,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["COUNTS", "METRICS", "SECONDS", "Histogram", "Metric", "ServerStats", "WriteStages", "clock"]
+__all__ = [
+    "COUNTS",
+    "METRICS",
+    "SECONDS",
+    "CleanerStats",
+    "Histogram",
+    "Metric",
+    "ServerStats",
+    "WriteStages",
+    "clock",
+]
 
 clock: Final = time.perf_counter
 """For durations alone: the event loop's own clock may stand still for a millisecond."""
@@ -89,6 +99,22 @@ class WriteStages:
     """Until a majority has it."""
     applied: Histogram = field(default_factory=Histogram)
     """Until it is applied on the node that submitted it."""
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """Counted by retention and compaction."""
+
+    is_compacting: bool = False
+    compactions: int = 0
+    compacted_bytes: int = 0
+    removed_records: int = 0
+    removed_bytes: int = 0
+    step_seconds: Histogram = field(default_factory=Histogram)
+    """Work between two pauses: how long appends may have had to wait for the interpreter."""
+    dirty_ratio_max: float = 0.0
+    failing_partitions: int = 0
+    retention_moves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +221,20 @@ _TABLE: Final = (
         "Records between a group's committed offset and the end, for groups coordinated here.",
         ("group", *_TP),
     ),
+    # cleaning
+    Metric("chronik_cleaner_compacting", "gauge", "1 while a log is being compacted."),
+    Metric("chronik_cleaner_compactions_total", "counter", "Compactions of a log that were finished."),
+    Metric("chronik_cleaner_processed_bytes_total", "counter", "Bytes that compaction read and wrote."),
+    Metric("chronik_cleaner_removed_records_total", "counter", "Records that compaction took out."),
+    Metric("chronik_cleaner_removed_bytes_total", "counter", "Bytes by which compaction made logs smaller."),
+    Metric("chronik_cleaner_step_seconds", "histogram", "Work of compaction between two pauses."),
+    Metric(
+        "chronik_cleaner_dirty_ratio_max",
+        "gauge",
+        "Largest share of a compacted log that was not compacted yet, at the last look.",
+    ),
+    Metric("chronik_cleaner_failing_partitions", "gauge", "Logs that cannot be cleaned at present."),
+    Metric("chronik_retention_deletions_total", "counter", "Times that retention moved the start of a log."),
     # search and SQL
     Metric("chronik_query_child_up", "gauge", "1 while the process for search and SQL runs."),
     Metric(

@@ -204,6 +204,7 @@ class _Parts:
             services=self.services,
             listener=self.listener,
             store=self.store,
+            cleaner=self.cleaner.stats,
             raft_status=self.member.status,
             replication_lag_seconds=self.member.replication_lag_seconds,
             events=self.events,

@@ -2,6 +2,7 @@
 
     python churn_worker.py LIBRARY BOOTSTRAP GROUP TOPIC COUNT
 
+Libraries that know their generation also print `own GENERATION MEMBER PARTITION...` for every assignment.
 SIGTERM lets them leave; SIGKILL does not ask. Lines go out in one write each, before anything is committed.
 """
 
@@ -12,7 +13,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
 
 STOP = threading.Event()
 
@@ -22,11 +28,37 @@ def seen(pairs: list[tuple[int, int]]) -> None:
         os.write(1, "".join(f"{partition} {offset}\n" for partition, offset in pairs).encode())
 
 
-def run_kafka_python(bootstrap: str, group: str, topic: str) -> None:
-    import kafka
+def owned(generation: int, member_id: str, partitions: Iterable[Any]) -> None:
+    numbers = " ".join(str(one.partition) for one in partitions)
+    os.write(1, f"own {generation} {member_id} {numbers}\n".encode())
 
+
+class KafkaPythonListener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, consumer: kafka.KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        generation = self._consumer._coordinator._generation
+        owned(generation.generation_id, generation.member_id, assigned)
+
+
+class AiokafkaListener(aiokafka.ConsumerRebalanceListener):
+    def __init__(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        pass
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        coordinator: Any = self._consumer._coordinator
+        owned(coordinator.generation, coordinator.member_id, assigned)
+
+
+def run_kafka_python(bootstrap: str, group: str, topic: str) -> None:
     consumer = kafka.KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
@@ -34,6 +66,7 @@ def run_kafka_python(bootstrap: str, group: str, topic: str) -> None:
         heartbeat_interval_ms=1_000,
         auto_commit_interval_ms=200,
     )
+    consumer.subscribe([topic], listener=KafkaPythonListener(consumer))
     while not STOP.is_set():
         found = consumer.poll(timeout_ms=200)
         seen([(record.partition, record.offset) for records in found.values() for record in records])
@@ -41,8 +74,6 @@ def run_kafka_python(bootstrap: str, group: str, topic: str) -> None:
 
 
 def run_librdkafka(bootstrap: str, group: str, topic: str, protocol: str) -> None:
-    import confluent_kafka
-
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -61,10 +92,7 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, protocol: str) -> Non
 
 
 async def run_aiokafka(bootstrap: str, group: str, topic: str) -> None:
-    import aiokafka
-
     consumer = aiokafka.AIOKafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
@@ -72,6 +100,7 @@ async def run_aiokafka(bootstrap: str, group: str, topic: str) -> None:
         heartbeat_interval_ms=1_000,
         auto_commit_interval_ms=200,
     )
+    consumer.subscribe([topic], listener=AiokafkaListener(consumer))
     await consumer.start()
     while not STOP.is_set():
         found = await consumer.getmany(timeout_ms=200)

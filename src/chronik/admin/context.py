@@ -11,6 +11,7 @@ from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.metadata.state import ClusterState
+from chronik.metrics import CleanerStats
 from chronik.model import NodeId
 from chronik.query.gateway import QueryGateway
 from chronik.server.listener import KafkaListener
@@ -30,6 +31,7 @@ class AdminContext:
     services: Services
     listener: KafkaListener
     store: LogStore
+    cleaner: CleanerStats
     raft_status: Callable[[], RaftStatus]
     events: EventCounts
     http: HttpStats = field(default_factory=HttpStats)

@@ -52,6 +52,7 @@ class NodeCollector:
         yield from self._replication()
         yield from self._metadata()
         yield from self._groups()
+        yield from self._cleaning()
         yield from self._queries()
 
     def _node(self) -> Iterator[Family]:
@@ -162,6 +163,18 @@ class NodeCollector:
                     lag[key] = max(0, here.high_watermark - offset)
         yield _family("chronik_groups", states)
         yield _family("chronik_group_lag_records", lag)
+
+    def _cleaning(self) -> Iterator[Family]:
+        stats = self._context.cleaner
+        yield _family("chronik_cleaner_compacting", {(): stats.is_compacting})
+        yield _family("chronik_cleaner_compactions_total", {(): stats.compactions})
+        yield _family("chronik_cleaner_processed_bytes_total", {(): stats.compacted_bytes})
+        yield _family("chronik_cleaner_removed_records_total", {(): stats.removed_records})
+        yield _family("chronik_cleaner_removed_bytes_total", {(): stats.removed_bytes})
+        yield _histograms("chronik_cleaner_step_seconds", {(): stats.step_seconds})
+        yield _family("chronik_cleaner_dirty_ratio_max", {(): stats.dirty_ratio_max})
+        yield _family("chronik_cleaner_failing_partitions", {(): stats.failing_partitions})
+        yield _family("chronik_retention_deletions_total", {(): stats.retention_moves})
 
     def _queries(self) -> Iterator[Family]:
         queries = self._context.queries

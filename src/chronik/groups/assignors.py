@@ -116,4 +116,3 @@ def assign_range(
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-DEFAULT_ASSIGNOR = "uniform"

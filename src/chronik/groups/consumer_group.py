@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from chronik.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partition, Partitions
+from chronik.groups.assignors import ASSIGNORS, Partition, Partitions
 from chronik.model import ErrorCode, RequestError, invariant
 
 JOIN_EPOCH: Final = 0
@@ -64,6 +64,8 @@ class ConsumerGroupConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     group_size_max: int = 10_000
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    """Those that members may ask for; the first one is the default."""
 
 
 class TopicInfo(NamedTuple):
@@ -178,8 +180,8 @@ class ConsumerGroup:
     def _check(self, beat: Heartbeat) -> None:
         if beat.member_epoch < STATIC_LEAVE_EPOCH:
             raise RequestError(ErrorCode.invalid_request, f"member epoch {beat.member_epoch} means nothing")
-        if beat.server_assignor is not None and beat.server_assignor not in ASSIGNORS:
-            known = ", ".join(ASSIGNORS)
+        if beat.server_assignor is not None and beat.server_assignor not in self.config.assignors:
+            known = ", ".join(self.config.assignors)
             raise RequestError(
                 ErrorCode.unsupported_assignor, f"{beat.server_assignor} is not one of {known}"
             )
@@ -328,7 +330,7 @@ class ConsumerGroup:
 
     def assignor(self) -> str:
         votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
-        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+        return votes.most_common(1)[0][0] if votes else self.config.assignors[0]
 
     def _compute_target(self, topics: Topics) -> None:
         self._have_topics_changed(topics)

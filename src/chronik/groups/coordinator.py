@@ -23,7 +23,8 @@ from chronik.groups.messages import Join, JoinResult, Leave, Sync, SyncResult
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition
-from chronik.replication.journal import Journal, Replicas, Shards, partition_of
+from chronik.replication.coordinating import Coordinator
+from chronik.replication.journal import Journal, Replicas
 
 log = logging.getLogger(__name__)
 
@@ -37,60 +38,45 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-class GroupCoordinator:
+class GroupCoordinator(Coordinator[GroupShard]):
     def __init__(
         self,
         *,
         metadata: MetadataStore,
         replicas: Replicas,
-        config: CoordinatorConfig,
+        config: Callable[[], CoordinatorConfig],
         now_ms: Callable[[], int],
         new_uuid: Callable[[], UUID],
     ) -> None:
         """`now_ms` is the wall clock, for what is written down; waiting goes by the loop's own clock."""
-        self.config = config
-        self._metadata = metadata
-        self._now_ms = now_ms
+        super().__init__(OFFSETS_TOPIC, metadata=metadata, replicas=replicas, now_ms=now_ms)
+        self._config = config
         self._new_uuid = new_uuid
         self._topics: Topics | None = None
         self._topics_index = -1
-        self._expiry: asyncio.TimerHandle | None = None
-        self._shards: Shards[GroupShard] = Shards(
-            OFFSETS_TOPIC,
-            metadata=metadata,
-            replicas=replicas,
-            build=self._build,
-            now_ms=now_ms,
-            on_topic_deleted=self._on_topic_deleted,
-        )
+
+    @property
+    def config(self) -> CoordinatorConfig:
+        """As of now."""
+        return self._config()
+
+    @property
+    def topic_partitions(self) -> int:
+        return self.config.offsets_topic_partitions
+
+    @property
+    def _expiry_interval_ms(self) -> int:
+        return self.config.expiry_interval_ms
 
     def _build(self, journal: Journal) -> GroupShard:
-        return GroupShard(journal, self.config, self._now_ms)
-
-    def start(self) -> None:
-        self._shards.start()
-        self._schedule_expiry()
-
-    async def stop(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        await self._shards.stop()
+        return GroupShard(journal, self._config, self._now_ms)
 
     # -- finding ----------------------------------------------------------------------------------
-
-    def partition_for(self, group_id: str) -> TopicPartition:
-        """Whose leader coordinates this group."""
-        topic = self._metadata.state.topics.get(OFFSETS_TOPIC)
-        count = self.config.offsets_topic_partitions if topic is None else len(topic.partitions)
-        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, count))
 
     async def _shard(self, group_id: str) -> GroupShard:
         if not group_id:
             raise RequestError(ErrorCode.invalid_group_id, "The group id is empty.")
-        return await self._any_shard(group_id)
-
-    async def _any_shard(self, group_id: str) -> GroupShard:
-        return await self._shards.get(self.partition_for(group_id).partition)
+        return await self._shard_of(group_id)
 
     def _view(self) -> Topics:
         """The cluster's topics as KIP-848 groups see them; made anew only when the metadata moved."""
@@ -112,8 +98,8 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, join: Join) -> JoinResult:
         shard = await self._shard(group_id)
-        low, high = self.config.classic.session_timeout_ms_min, self.config.classic.session_timeout_ms_max
-        if not low <= join.session_timeout_ms <= high:
+        bounds = self.config.classic
+        if not bounds.session_timeout_ms_min <= join.session_timeout_ms <= bounds.session_timeout_ms_max:
             raise RequestError(ErrorCode.invalid_session_timeout)
         if join.member_id and group_id not in shard.groups:
             raise RequestError(ErrorCode.unknown_member_id)
@@ -194,7 +180,7 @@ class GroupCoordinator:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def commit(self, commit: OffsetCommit) -> None:
-        shard = await self._any_shard(commit.group_id)
+        shard = await self._shard_of(commit.group_id)
         await commit_offsets(shard, commit)
 
     async def fetch(
@@ -206,7 +192,7 @@ class GroupCoordinator:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> list[FetchedOffset]:
-        shard = await self._any_shard(group_id)
+        shard = await self._shard_of(group_id)
         group = shard.groups.get(group_id)
         if member_id and member_epoch >= 0:
             if not isinstance(group, ConsumerGroup):
@@ -230,7 +216,7 @@ class GroupCoordinator:
 
     async def describe(self, group_id: str) -> AnyGroup:
         """RequestError(group_id_not_found) if there is none."""
-        return (await self._any_shard(group_id)).find(group_id)
+        return (await self._shard_of(group_id)).find(group_id)
 
     def list(self) -> list[ListedGroup]:
         if self._shards.are_loading:
@@ -254,15 +240,8 @@ class GroupCoordinator:
 
     # -- forgetting -------------------------------------------------------------------------------
 
-    def _schedule_expiry(self) -> None:
-        self._expiry = asyncio.get_running_loop().call_later(
-            self.config.expiry_interval_ms / 1000, self._expire
-        )
-
-    def _expire(self) -> None:
-        for shard in self._shards:
-            expire_offsets(shard, self._view())
-        self._schedule_expiry()
+    def _expire(self, shard: GroupShard) -> None:
+        expire_offsets(shard, self._view())
 
     def _on_topic_deleted(self, topic: str) -> None:
         for shard in self._shards:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from chronik.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig, Dirty, Part
@@ -25,6 +25,7 @@ from chronik.groups.records import (
     encode_key,
     encode_part,
 )
+from chronik.metadata.broker_config import broker_value
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, Buffer
 from chronik.records.reader import Record, read_marker, read_records
@@ -37,27 +38,54 @@ AnyGroup: TypeAlias = Group | ConsumerGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig:
-    """Kafka: offsets.topic.num.partitions, offset.metadata.max.bytes, offsets.retention.minutes."""
+    classic: GroupConfig
+    consumer: ConsumerGroupConfig
+    offsets_topic_partitions: int
+    offset_metadata_bytes_max: int
+    offsets_retention_ms: int
+    expiry_interval_ms: int
 
-    classic: GroupConfig = field(default_factory=GroupConfig)
-    consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
-    offsets_topic_partitions: int = 50
-    offset_metadata_bytes_max: int = 4096
-    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    expiry_interval_ms: int = 600_000
+    @staticmethod
+    def resolve(layers: tuple[Mapping[str, str], ...], *, topic_partitions: int) -> CoordinatorConfig:
+        """From this broker's configs, strongest first."""
+        return CoordinatorConfig(
+            classic=GroupConfig(
+                session_timeout_ms_min=broker_value("group.min.session.timeout.ms", layers),
+                session_timeout_ms_max=broker_value("group.max.session.timeout.ms", layers),
+                initial_rebalance_delay_ms=broker_value("group.initial.rebalance.delay.ms", layers),
+                group_size_max=broker_value("group.max.size", layers),
+            ),
+            consumer=ConsumerGroupConfig(
+                session_timeout_ms=broker_value("group.consumer.session.timeout.ms", layers),
+                heartbeat_interval_ms=broker_value("group.consumer.heartbeat.interval.ms", layers),
+                group_size_max=broker_value("group.consumer.max.size", layers),
+                assignors=broker_value("group.consumer.assignors", layers),
+            ),
+            offsets_topic_partitions=topic_partitions,
+            offset_metadata_bytes_max=broker_value("offset.metadata.max.bytes", layers),
+            offsets_retention_ms=broker_value("offsets.retention.minutes", layers) * 60_000,
+            expiry_interval_ms=broker_value("offsets.retention.check.interval.ms", layers),
+        )
 
 
 class GroupShard:
     """State, replay and timers. The pure groups decide; this performs what they say."""
 
-    def __init__(self, journal: Journal, config: CoordinatorConfig, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, journal: Journal, config: Callable[[], CoordinatorConfig], now_ms: Callable[[], int]
+    ) -> None:
         self.journal = journal
-        self.config = config
+        self._config = config
         self.groups: dict[str, AnyGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self._wall_ms = now_ms
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._closed = False
+
+    @property
+    def config(self) -> CoordinatorConfig:
+        """As of now."""
+        return self._config()
 
     # -- time: machines run on the loop's clock, which never jumps; records carry the wall clock ------
 
@@ -177,6 +205,7 @@ class GroupShard:
             group = None
         if group is None:
             group = self.groups[group_id] = Group(group_id, self.config.classic, now_ms=self.now_ms())
+        group.config = self.config.classic
         return group
 
     def consumer(self, group_id: str, *, create: bool) -> ConsumerGroup:
@@ -193,6 +222,7 @@ class GroupShard:
             if not create:
                 raise RequestError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
             group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer)
+        group.config = self.config.consumer
         return group
 
     # -- writing ----------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind
-from chronik.metadata.topic_config import TOPIC_CONFIGS
+from chronik.metadata.topic_config import TOPIC_CONFIGS, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError
 
-__all__ = ["BROKER_CONFIGS", "READ_ONLY", "broker_value", "check_broker_configs"]
+__all__ = ["BROKER_CONFIGS", "READ_ONLY", "broker_value", "check_broker_configs", "check_broker_conflicts"]
 
 _UNITS: Final = {60_000: "minutes", 3_600_000: "hours"}
 
@@ -52,13 +52,87 @@ _FACTS: Final = (
     _fact("max.connections", ConfigKind.INT, "Connections of clients at once."),
     _fact("node.id", ConfigKind.INT, "The id of this node."),
     _fact("num.partitions", ConfigKind.INT, "Partitions of a topic that does not say how many."),
+    _fact("offsets.topic.num.partitions", ConfigKind.INT, "Partitions of __consumer_offsets when created."),
     _fact("socket.request.max.bytes", ConfigKind.INT, "Longest request that is read."),
+    _fact(
+        "transaction.state.log.num.partitions",
+        ConfigKind.INT,
+        "Partitions of __transaction_state when created.",
+    ),
 )
 
 
 def _dynamic(name: str, kind: ConfigKind, default: str, doc: str, low: float, high: float) -> ConfigDef:
     return ConfigDef(name=name, kind=kind, default=default, doc=doc, low=low, high=high)
 
+
+def _ms(name: str, default: int, doc: str, low: int = 1) -> ConfigDef:
+    return _dynamic(name, ConfigKind.INT, str(default), doc, low, INT_MAX)
+
+
+_COORDINATORS: Final = (
+    ConfigDef(
+        name="group.consumer.assignors",
+        kind=ConfigKind.LIST,
+        default="uniform,range",
+        choices=("uniform", "range"),
+        doc="Assignors that members of consumer groups (KIP-848) may ask for; the first is the default.",
+    ),
+    _ms("group.consumer.heartbeat.interval.ms", 5_000, "How often members of consumer groups report."),
+    _dynamic(
+        "group.consumer.max.size", ConfigKind.INT, "10000", "Members of one consumer group.", 1, INT_MAX
+    ),
+    _ms(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        "A member of a consumer group that is not heard of for so long is removed.",
+    ),
+    _ms(
+        "group.initial.rebalance.delay.ms",
+        3_000,
+        "How long the first rebalance of an empty classic group waits for more members.",
+        low=0,
+    ),
+    _ms("group.max.session.timeout.ms", 1_800_000, "Longest session of a member of a classic group."),
+    _dynamic("group.max.size", ConfigKind.INT, "10000", "Members of one classic group.", 1, INT_MAX),
+    _ms("group.min.session.timeout.ms", 6_000, "Shortest session of a member of a classic group."),
+    _dynamic(
+        "offset.metadata.max.bytes",
+        ConfigKind.INT,
+        "4096",
+        "Longest text that may be committed with an offset.",
+        0,
+        INT_MAX,
+    ),
+    _dynamic(
+        "offsets.retention.check.interval.ms",
+        ConfigKind.LONG,
+        "600000",
+        "How often committed offsets are looked at for those past their retention.",
+        1,
+        LONG_MAX,
+    ),
+    _dynamic(
+        "offsets.retention.minutes",
+        ConfigKind.INT,
+        str(7 * 24 * 60),
+        "How long offsets of a group without members, or of topics that nobody reads, are kept.",
+        1,
+        INT_MAX,
+    ),
+    _ms("transaction.max.timeout.ms", 900_000, "Longest time-out that a transactional producer may ask for."),
+    _ms(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        "How often transactional ids are looked at for those that were not used for long.",
+    ),
+    _ms(
+        "transactional.id.expiration.ms",
+        7 * 24 * 3_600_000,
+        "A transactional id that was not used for so long is forgotten.",
+    ),
+)
+"""Kafka reads these at start only; here they may be changed at any time and hold from the next request on."""
 
 _DYNAMIC: Final = (
     _dynamic(
@@ -107,7 +181,10 @@ READ_ONLY: Final = frozenset(fact.name for fact in _FACTS)
 """Known at start and not changed by AlterConfigs."""
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
-    {one.name: one for one in sorted((*_topic_defaults(), *_FACTS, *_DYNAMIC), key=lambda one: one.name)}
+    {
+        one.name: one
+        for one in sorted((*_topic_defaults(), *_FACTS, *_COORDINATORS, *_DYNAMIC), key=lambda one: one.name)
+    }
 )
 
 
@@ -141,3 +218,11 @@ def check_broker_configs(values: Mapping[str, str | None]) -> None:
             raise RequestError(
                 ErrorCode.invalid_config, f"Invalid value {text} for configuration {name}: {error}"
             ) from None
+
+
+def check_broker_conflicts(layers: tuple[Mapping[str, str], ...]) -> None:
+    """RequestError if values that are valid by themselves contradict each other; `layers` strongest first."""
+    check_topic_conflicts({}, *layers)
+    low, high = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    if broker_value(low, layers) > broker_value(high, layers):
+        raise RequestError(ErrorCode.invalid_config, f"{low} must not be greater than {high}.")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, parse_int
 from chronik.model import ErrorCode, RequestError
 
-__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "scaled"]
+__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "check_topic_conflicts", "scaled"]
 
 
 def _int(
@@ -224,6 +224,17 @@ def check_topic_configs(values: Mapping[str, str | None]) -> None:
             raise RequestError(
                 ErrorCode.invalid_config, f"Invalid value {text} for configuration {name}: {error}"
             ) from None
+
+
+def check_topic_conflicts(overrides: Mapping[str, str], *broker_defaults: Mapping[str, str]) -> None:
+    """RequestError if values that are valid by themselves contradict each other."""
+    config = TopicConfig.resolve(overrides, *broker_defaults)
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if low > high:
+        raise RequestError(
+            ErrorCode.invalid_config,
+            f"Conflict: min.compaction.lag.ms ({low}) is greater than max.compaction.lag.ms ({high}).",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from chronik.metadata.broker_config import broker_value
+from chronik.metrics import CleanerStats
 from chronik.model import ChronikError, TopicPartition
 from chronik.replication.compacting import Compactor, Pace
 from chronik.replication.partition import Partition
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS_MAX: Final = 5.0
 """How soon a changed interval is noticed."""
+
+
+Work: TypeAlias = Callable[[Partition], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,11 @@ class Cleaner:
         self._replicas = replicas
         self._config = config
         self._now_ms = now_ms
-        self._compactor = Compactor(store, now_ms=now_ms, pace=lambda: config().pace)
+        self.stats = CleanerStats()
+        self._compactor = Compactor(store, now_ms=now_ms, pace=lambda: config().pace, stats=self.stats)
         self._tasks: list[asyncio.Task[None]] = []
-        self._failing: dict[TopicPartition, str] = {}
-        """What was said last about a partition that cannot be cleaned: once is enough."""
+        self._failing: dict[str, dict[TopicPartition, str]] = {}
+        """By kind of work, what was said last about a partition that fails: once is enough."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -98,20 +103,25 @@ class Cleaner:
             await work()
             last = loop.time()
 
-    async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
+    async def _guarded(self, kind: str, partitions: Iterable[Partition], work: Work) -> None:
         """One partition's trouble is its own; the others are cleaned all the same."""
-        if partition.log.deleted:
-            return
-        try:
-            await work(partition)
-        except (OSError, ChronikError) as error:
-            if not partition.log.deleted and self._failing.get(partition.tp) != str(error):
-                self._failing[partition.tp] = str(error)
-                log.error("%s cannot be cleaned, this is tried again: %s", partition.tp, error)
-        except Exception:
-            log.exception("%s cannot be cleaned", partition.tp)
-        else:
-            self._failing.pop(partition.tp, None)
+        said, failing = self._failing.get(kind, {}), {}
+        for partition in partitions:
+            if partition.log.deleted:
+                continue
+            try:
+                await work(partition)
+            except (OSError, ChronikError) as error:
+                if partition.log.deleted:
+                    continue
+                failing[partition.tp] = str(error)
+                if said.get(partition.tp) != str(error):
+                    log.error("%s cannot be cleaned, this is tried again: %s", partition.tp, error)
+            except Exception as error:
+                failing[partition.tp] = str(error)
+                log.exception("%s cannot be cleaned", partition.tp)
+        self._failing[kind] = failing
+        self.stats.failing_partitions = len(set().union(*self._failing.values()))
 
     # --- compaction --------------------------------------------------------------------------------
 
@@ -119,15 +129,13 @@ class Cleaner:
         """One round of compaction over every compacted partition of this node that is worth it."""
         partitions = [partition for partition in self._replicas.all() if partition.config.is_compacted]
         self._compactor.keep_only(partition.log for partition in partitions)
-        for partition in partitions:
-            await self._guarded(partition, self._compactor.compact)
+        await self._guarded("compaction", partitions, self._compactor.compact)
 
     # --- retention ---------------------------------------------------------------------------------
 
     async def retain(self) -> None:
         """One round of retention over every partition of this node."""
-        for partition in self._replicas.all():
-            await self._guarded(partition, self._retain)
+        await self._guarded("retention", self._replicas.all(), self._retain)
         await self._store.sweep()
 
     async def _retain(self, partition: Partition) -> None:
@@ -148,4 +156,5 @@ class Cleaner:
         if start == log_.log_end_offset and log_.segments[-1].size_bytes:
             log_.roll(start)  # the active segment is past its time too
         log.info("%s: records before offset %d are past their retention", log_.tp, start)
+        self.stats.retention_moves += 1
         await log_.advance_start(start)

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Final
 
 from chronik.metadata.config_def import LONG_MAX
+from chronik.metrics import CleanerStats, clock
 from chronik.replication.partition import Partition
-from chronik.storage.cleanable import Policy, Position, cleanable, load_position, save_position
+from chronik.storage.cleanable import Cleanable, Policy, Position, cleanable, load_position, save_position
 from chronik.storage.compaction import Compaction, Group, Result, Task, last_of_producers
 from chronik.storage.disk import Lane
 from chronik.storage.log import PartitionLog
@@ -36,16 +37,23 @@ class Pace:
 
 
 class Compactor:
-    def __init__(self, store: LogStore, *, now_ms: Callable[[], int], pace: Callable[[], Pace]) -> None:
+    def __init__(
+        self, store: LogStore, *, now_ms: Callable[[], int], pace: Callable[[], Pace], stats: CleanerStats
+    ) -> None:
         self._store = store
         self._now_ms = now_ms
         self._pace = pace
+        self._stats = stats
         self._positions: dict[LogKey, Position] = {}
+        self._dirty: dict[LogKey, float] = {}
+        """Share of each log that was not compacted yet, at the last look."""
 
     def keep_only(self, logs: Iterable[PartitionLog]) -> None:
         """Forget the positions of logs that are gone."""
         known = {_key(log_) for log_ in logs}
         self._positions = {key: one for key, one in self._positions.items() if key in known}
+        self._dirty = {key: one for key, one in self._dirty.items() if key in known}
+        self._stats.dirty_ratio_max = max(self._dirty.values(), default=0.0)
 
     async def compact(self, partition: Partition) -> None:
         log_, config, now_ms = partition.log, partition.config, self._now_ms()
@@ -62,7 +70,7 @@ class Compactor:
         )
         since = await self._dirty_since(log_, facts, position, policy, now_ms)
 
-        def plan(settled_below: int) -> tuple[int, bool]:
+        def plan(settled_below: int) -> Cleanable:
             return cleanable(
                 facts,
                 position,
@@ -73,12 +81,15 @@ class Compactor:
                 dirty_since_ms=since,
             )
 
-        count, is_due = plan(log_.retirement.settled_below)
-        if not is_due and plan(LONG_MAX)[1]:
+        found = plan(log_.retirement.settled_below)
+        if not found.is_due and plan(LONG_MAX).is_due:
             await self._settle()
-            count, is_due = plan(log_.retirement.settled_below)
-        if is_due:
-            await self._compact(partition, facts[:count], position, now_ms)
+            found = plan(log_.retirement.settled_below)
+        self._dirty[_key(log_)] = found.dirty_ratio
+        if found.is_due:
+            await self._compact(partition, facts[: found.segments], position, now_ms)
+            self._dirty[_key(log_)] = 0.0
+        self._stats.dirty_ratio_max = max(self._dirty.values())
 
     async def _end_old_segment(self, log_: PartitionLog, now_ms: int) -> None:
         """An idle log has an active segment as old as you like; only ended ones can be compacted."""
@@ -143,14 +154,14 @@ class Compactor:
         )
         aborted = log_.producers.aborted_between(0, end_offset) if log_.producers is not None else []
         compaction = Compaction(task, aborted, last_of_producers(log_.producers))
-        log_.retirement.is_compacting = True
+        log_.retirement.is_compacting = self._stats.is_compacting = True
         try:
             await self._drive(log_, compaction)
         except BaseException:
             log_.disk.submit(Lane.BACKGROUND, compaction.abandon, lambda _result, _error: None)
             raise
         finally:
-            log_.retirement.is_compacting = False
+            log_.retirement.is_compacting = self._stats.is_compacting = False
         await self._note(log_, compaction.result)
 
     async def _drive(self, log_: PartitionLog, compaction: Compaction) -> None:
@@ -164,11 +175,18 @@ class Compactor:
 
     async def _steps(self, log_: PartitionLog, work: Iterator[int]) -> None:
         wal = self._store.wal.stats
+
+        def step() -> tuple[int | None, float]:
+            began = clock()
+            return next(work, None), clock() - began
+
         while True:
             rounds = wal.rounds
-            size = await log_.disk.run(Lane.BACKGROUND, lambda: next(work, None))
+            size, seconds = await log_.disk.run(Lane.BACKGROUND, step)
+            self._stats.step_seconds.observe(seconds)
             if size is None:
                 return
+            self._stats.compacted_bytes += size
             pace = self._pace()
             await asyncio.sleep(max(size / pace.bytes_per_second, pace.rest_seconds))
             if wal.rounds != rounds:
@@ -185,6 +203,9 @@ class Compactor:
                 save_position(log_.disk, log_.directory, position)
 
         await log_.disk.run(Lane.BACKGROUND, save)
+        self._stats.compactions += 1
+        self._stats.removed_records += result.records_removed
+        self._stats.removed_bytes += max(result.bytes_before - result.bytes_after, 0)
         log.info(
             "%s: compacted up to offset %d, %d records removed, %d of %d bytes left",
             log_.tp,

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from chronik.metadata.broker_config import check_broker_configs
+from chronik.metadata.broker_config import check_broker_configs, check_broker_conflicts
 from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE, SetConfigs
-from chronik.metadata.topic_config import check_topic_configs
+from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError
 from chronik.server.dispatch import Reply, RequestContext, error_of, reply
 from chronik.server.services import Services
@@ -41,16 +41,21 @@ async def alter_resources(
     return reply(responses=responses)
 
 
-def set_configs(resource: Any, values: dict[str, str | None], *, replace: bool) -> SetConfigs:
-    """The command, once every value that stays is known to be valid."""
-    kept = {name: value for name, value in values.items() if value is not None}
-    if resource.resource_type == TOPIC_RESOURCE:
+def set_configs(
+    services: Services, resource_type: int, name: str, values: dict[str, str | None], *, replace: bool
+) -> SetConfigs:
+    """The command, once every value that stays is known to be valid and to fit the others."""
+    kept = {key: value for key, value in values.items() if value is not None}
+    present = {} if replace else services.state.configs(resource_type, name)
+    after = {key: value for key, value in {**present, **values}.items() if value is not None}
+    if resource_type == TOPIC_RESOURCE:
         check_topic_configs(kept)
+        check_topic_conflicts(after, *services.broker_configs())
     else:
         check_broker_configs(kept)
-    return SetConfigs(
-        resource_type=resource.resource_type, name=resource.resource_name, values=values, replace=replace
-    )
+        own, everybodys, static = services.broker_configs()
+        check_broker_conflicts((after, everybodys, static) if name else (own, after, static))
+    return SetConfigs(resource_type=resource_type, name=name, values=values, replace=replace)
 
 
 def check_resource(services: Services, resource_type: int, name: str) -> None:

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.messages import GroupConfig
 from chronik.groups.shard import CoordinatorConfig
 from chronik.metadata.store import MetadataStore
 from chronik.model import TopicPartition
 from chronik.replication.manager import ReplicaManager
 from chronik.server.peers import BrokerPeers
+from chronik.server.services import broker_configs
 from chronik.transactions.coordinator import TransactionConfig, TransactionCoordinator
 from chronik.transactions.gate import TransactionGate
 from chronik.transactions.markers import Marker, MarkerWriter
 from chronik.transactions.producer_ids import ProducerIds
 
 __all__ = ["Coordination"]
+
+
+C = TypeVar("C")
+
+
+class _Latest(Generic[C]):
+    """Configs as they are now; worked out anew only when the metadata moved."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        settings: Settings,
+        resolve: Callable[[tuple[Mapping[str, str], ...]], C],
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._resolve = resolve
+        self._index = metadata.state.applied_index
+        self._config = resolve(broker_configs(metadata.state, settings))
+
+    def __call__(self) -> C:
+        state = self._metadata.state
+        if self._index != state.applied_index:
+            self._index = state.applied_index
+            self._config = self._resolve(broker_configs(state, self._settings))
+        return self._config
 
 
 class Coordination:
@@ -34,10 +62,14 @@ class Coordination:
         new_uuid: Callable[[], UUID],
     ) -> None:
         node_id = settings.node_id
+        group_config = partial(CoordinatorConfig.resolve, topic_partitions=settings.offsets_topic_partitions)
+        transaction_config = partial(
+            TransactionConfig.resolve, topic_partitions=settings.transactions_topic_partitions
+        )
         self.groups = GroupCoordinator(
             metadata=metadata,
             replicas=replicas,
-            config=_group_config(settings),
+            config=_Latest(metadata, settings, group_config),
             now_ms=now_ms,
             new_uuid=new_uuid,
         )
@@ -55,7 +87,7 @@ class Coordination:
             replicas=replicas,
             markers=markers,
             producer_ids=ProducerIds(metadata, node_id),
-            config=TransactionConfig(topic_partitions=settings.transactions_topic_partitions),
+            config=_Latest(metadata, settings, transaction_config),
             now_ms=now_ms,
         )
         self.gate = TransactionGate(
@@ -74,10 +106,3 @@ class Coordination:
         await self.groups.stop()
         await self.transactions.stop()
         await self._peers.close()
-
-
-def _group_config(settings: Settings) -> CoordinatorConfig:
-    return CoordinatorConfig(
-        classic=GroupConfig(initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms),
-        offsets_topic_partitions=settings.offsets_topic_partitions,
-    )

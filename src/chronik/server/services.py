@@ -106,6 +106,7 @@ def static_broker_configs(settings: Settings) -> Mapping[str, str]:
         "log.retention.ms": str(settings.retention_ms),
         "log.retention.check.interval.ms": str(settings.retention_check_interval_ms),
         "log.cleaner.backoff.ms": str(settings.cleaner_backoff_ms),
+        "group.initial.rebalance.delay.ms": str(settings.group_initial_rebalance_delay_ms),
         "log.cleaner.io.max.bytes.per.second": str(settings.cleaner_bytes_per_second),
     }
     return {name: value for name, value in named.items() if value != BROKER_CONFIGS[name].default}

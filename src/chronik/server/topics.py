@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.cluster.placement import Slot, place
 from chronik.metadata.commands import AddPartitions, CreateTopic
-from chronik.metadata.topic_config import check_topic_configs
+from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.metadata.values import Topic
 from chronik.model import METADATA_TOPIC, ErrorCode, NodeId, RequestError
 from chronik.server.services import Services
@@ -61,6 +61,8 @@ def plan_topic(
         raise RequestError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
     configs = configs or {}
     check_topic_configs(configs)
+    given = {key: value for key, value in configs.items() if value is not None}
+    check_topic_conflicts(given, *services.broker_configs())
     if assignments:
         if partitions != _DEFAULT:
             raise RequestError(

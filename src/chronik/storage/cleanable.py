@@ -57,6 +57,8 @@ class Cleanable(NamedTuple):
     """So many segments from the first one on may be compacted ..."""
     is_due: bool
     """... and it is worth it now."""
+    dirty_ratio: float
+    """Share of those segments' bytes that was not compacted yet."""
 
 
 def cleanable(
@@ -85,5 +87,5 @@ def cleanable(
         dirty += segment.size_bytes if is_dirty else 0
     overdue = dirty > 0 and now_ms - dirty_since_ms > policy.max_lag_ms
     tidies = 0 <= position.horizon_ms <= now_ms
-    worth = total > 0 and dirty / total > policy.min_dirty_ratio
-    return Cleanable(count, count > 0 and (worth or overdue or tidies))
+    ratio = dirty / total if total else 0.0
+    return Cleanable(count, count > 0 and (ratio > policy.min_dirty_ratio or overdue or tidies), ratio)

@@ -6,15 +6,16 @@ that a client that goes away leaves no transaction in between two states.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from chronik.metadata.broker_config import broker_value
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition
-from chronik.replication.journal import Journal, Replicas, Shards, partition_of
+from chronik.replication.coordinating import Coordinator
+from chronik.replication.journal import Journal, Replicas
 from chronik.transactions.markers import MarkerWriter
 from chronik.transactions.producer_ids import ProducerIds
 from chronik.transactions.shard import TxnShard
@@ -38,12 +39,22 @@ FENCE_WAIT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """Under Kafka's names: transaction.max.timeout.ms, transactional.id.expiration.ms."""
+    topic_partitions: int
+    timeout_ms_max: int
+    expiration_ms: int
+    expiry_interval_ms: int
 
-    topic_partitions: int = 50
-    timeout_ms_max: int = 900_000
-    expiration_ms: int = 7 * 24 * 3600 * 1000
-    expiry_interval_ms: int = 3_600_000
+    @staticmethod
+    def resolve(layers: tuple[Mapping[str, str], ...], *, topic_partitions: int) -> TransactionConfig:
+        """From this broker's configs, strongest first."""
+        return TransactionConfig(
+            topic_partitions=topic_partitions,
+            timeout_ms_max=broker_value("transaction.max.timeout.ms", layers),
+            expiration_ms=broker_value("transactional.id.expiration.ms", layers),
+            expiry_interval_ms=broker_value(
+                "transaction.remove.expired.transaction.cleanup.interval.ms", layers
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,7 @@ class ProducerIdentity:
     producer_epoch: int
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(Coordinator[TxnShard]):
     def __init__(
         self,
         *,
@@ -60,41 +71,34 @@ class TransactionCoordinator:
         replicas: Replicas,
         markers: MarkerWriter,
         producer_ids: ProducerIds,
-        config: TransactionConfig,
+        config: Callable[[], TransactionConfig],
         now_ms: Callable[[], int],
     ) -> None:
-        self.config = config
+        super().__init__(TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, now_ms=now_ms)
         self.markers = markers
-        self._metadata = metadata
+        self._config = config
         self._producer_ids = producer_ids
-        self._now_ms = now_ms
-        self._expiry: asyncio.TimerHandle | None = None
-        self._shards: Shards[TxnShard] = Shards(
-            TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, build=self._build, now_ms=now_ms
-        )
+
+    @property
+    def config(self) -> TransactionConfig:
+        """As of now."""
+        return self._config()
+
+    @property
+    def topic_partitions(self) -> int:
+        return self.config.topic_partitions
+
+    @property
+    def _expiry_interval_ms(self) -> int:
+        return self.config.expiry_interval_ms
 
     def _build(self, journal: Journal) -> TxnShard:
         return TxnShard(journal, self.markers, self._producer_ids, self._now_ms)
 
-    def start(self) -> None:
-        self._shards.start()
-        self._schedule_expiry()
-
-    async def stop(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        await self._shards.stop()
-
-    def partition_for(self, transactional_id: str) -> TopicPartition:
-        """Whose leader coordinates this transactional id."""
-        topic = self._metadata.state.topics.get(TRANSACTIONS_TOPIC)
-        count = self.config.topic_partitions if topic is None else len(topic.partitions)
-        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
-
     async def _shard(self, transactional_id: str) -> TxnShard:
         if not transactional_id:
             raise RequestError(ErrorCode.invalid_request, "The transactional id is empty.")
-        return await self._shards.get(self.partition_for(transactional_id).partition)
+        return await self._shard_of(transactional_id)
 
     async def _find(self, transactional_id: str) -> tuple[TxnShard, Transaction]:
         shard = await self._shard(transactional_id)
@@ -220,15 +224,8 @@ class TransactionCoordinator:
 
     # -- forgetting -------------------------------------------------------------------------------
 
-    def _schedule_expiry(self) -> None:
-        self._expiry = asyncio.get_running_loop().call_later(
-            self.config.expiry_interval_ms / 1000, self._expire
-        )
-
-    def _expire(self) -> None:
-        for shard in self._shards:
-            shard.expire(self.config.expiration_ms)
-        self._schedule_expiry()
+    def _expire(self, shard: TxnShard) -> None:
+        shard.expire(self.config.expiration_ms)
 
 
 def _identity_after(record: TxnRecord) -> ProducerIdentity:

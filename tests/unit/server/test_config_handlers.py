@@ -170,6 +170,88 @@ def test_invalid_changes_are_refused_with_a_message(
     assert harness.store.state.broker_configs == {}
 
 
+LAGS = ("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "9")
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    harness = Harness()
+    harness.topic("orders")
+    both = change(harness, TOPIC_RESOURCE, "orders", *LAGS)
+    assert both.error_code is ErrorCode.invalid_config
+    assert "min.compaction.lag.ms (10)" in both.error_message
+    assert change(harness, TOPIC_RESOURCE, "orders", LAGS[0]).error_code is ErrorCode.none
+    assert change(harness, TOPIC_RESOURCE, "orders", LAGS[1]).error_code is ErrorCode.invalid_config
+    cleared = change(harness, TOPIC_RESOURCE, "orders", (LAGS[0][0], DELETE, None), LAGS[1])
+    assert cleared.error_code is ErrorCode.none
+    brokers = change(harness, BROKER_RESOURCE, "", ("log.cleaner.min.compaction.lag.ms", SET, "10"))
+    assert brokers.error_code is ErrorCode.none
+    own = change(harness, BROKER_RESOURCE, "1", ("log.cleaner.max.compaction.lag.ms", SET, "9"))
+    assert own.error_code is ErrorCode.invalid_config
+    created = harness.call(
+        ApiKey.CREATE_TOPICS,
+        7,
+        topics=[
+            {
+                "name": "new",
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [{"name": name, "value": value} for name, _, value in LAGS],
+            }
+        ],
+        timeout=1_000,
+    )
+    assert created.topics[0].error_code is ErrorCode.invalid_config
+
+
+def test_group_and_transaction_configs_are_shown_and_changed_live() -> None:
+    harness = Harness(group_initial_rebalance_delay_ms=250, offsets_topic_partitions=7)
+    services = harness.services
+    shown = {config.name: config for config in describe(harness, BROKER_RESOURCE, "1").configs}
+    assert (shown["group.initial.rebalance.delay.ms"].value, shown["offsets.retention.minutes"].value) == (
+        "250",
+        "10080",
+    )
+    assert (shown["offsets.topic.num.partitions"].value, shown["offsets.topic.num.partitions"].read_only) == (
+        "7",
+        True,
+    )
+    changes = {
+        "group.min.session.timeout.ms": "100",
+        "group.max.session.timeout.ms": "200",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.max.size": "3",
+        "group.consumer.session.timeout.ms": "7000",
+        "group.consumer.heartbeat.interval.ms": "700",
+        "group.consumer.max.size": "4",
+        "group.consumer.assignors": "range",
+        "offset.metadata.max.bytes": "5",
+        "offsets.retention.minutes": "6",
+        "offsets.retention.check.interval.ms": "60",
+        "transaction.max.timeout.ms": "8",
+        "transactional.id.expiration.ms": "9",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "10",
+    }
+    done = change(harness, BROKER_RESOURCE, "", *((name, SET, value) for name, value in changes.items()))
+    assert done.error_code is ErrorCode.none
+    groups, transactions = services.groups.config, services.transactions.config
+    classic, consumer = groups.classic, groups.consumer
+    assert (classic.session_timeout_ms_min, classic.session_timeout_ms_max) == (100, 200)
+    assert (classic.initial_rebalance_delay_ms, classic.group_size_max) == (0, 3)
+    assert (consumer.session_timeout_ms, consumer.heartbeat_interval_ms) == (7_000, 700)
+    assert (consumer.group_size_max, consumer.assignors) == (4, ("range",))
+    assert (groups.offset_metadata_bytes_max, groups.offsets_retention_ms) == (5, 360_000)
+    assert groups.expiry_interval_ms == 60
+    assert (transactions.timeout_ms_max, transactions.expiration_ms, transactions.expiry_interval_ms) == (
+        8,
+        9,
+        10,
+    )
+    refused = change(harness, BROKER_RESOURCE, "1", ("group.max.session.timeout.ms", SET, "99"))
+    assert refused.error_code is ErrorCode.invalid_config
+    assert "group.min.session.timeout.ms" in refused.error_message
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_the_old_alter_configs_replaces_everything(version: int) -> None:
     harness = Harness()

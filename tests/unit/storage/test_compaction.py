@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -466,11 +467,43 @@ def test_a_batch_that_cannot_be_read_stops_its_own_log_only(
             tidy = cleaner(replicas, clock, pace=EAGER)
             for _ in range(3):
                 await tidy.compact()
+                await tidy.retain()  # which has no trouble with it, and must not hide the other's
             assert [offset for offset, _, _ in await view(sound)] == [4]
             assert len(await batches_of(nonsense)) == 6
+            assert tidy.stats.failing_partitions == 1
 
     asyncio.run(run())
     assert caplog.text.count("nonsense-0 cannot be cleaned") == 1
+
+
+def test_a_compaction_is_counted(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with opened(tmp_path) as (store, _):
+            replicas = Replicas(store)
+            first, second = replicas.add("t", **COMPACTED), replicas.add("u", **COMPACTED)
+            for partition, count in ((first, 50), (second, 1)):
+                for i in range(count):
+                    put(partition, (b"k%d" % (i % 5), b"v" * 100), now_ms=clock.now_ms)
+                await close_segment(store, partition)
+            before = first.size_bytes
+            tidy = cleaner(replicas, clock, pace=EAGER)
+            await tidy.compact()
+            stats = tidy.stats
+            assert (stats.compactions, stats.removed_records) == (2, 45)
+            assert stats.removed_bytes == before - first.size_bytes > 0
+            assert stats.compacted_bytes >= before
+            assert stats.step_seconds.count >= 4
+            assert not stats.is_compacting
+            assert stats.dirty_ratio_max == 0
+            put(first, (b"k", b"v"), now_ms=clock.now_ms)
+            first.config = dataclasses.replace(first.config, min_cleanable_dirty_ratio=1.0)
+            await close_segment(store, first)
+            await tidy.compact()
+            assert stats.compactions == 2
+            assert 0 < stats.dirty_ratio_max < 1
+
+    asyncio.run(run())
 
 
 def test_reads_under_way_finish_on_the_old_files(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import msgspec
 from chronik.admin.endpoint import Access, Call, endpoint
 from chronik.admin.routes.topics import config_text, known_topic
 from chronik.config import table
-from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
-from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig, check_topic_configs
+from chronik.metadata.commands import TOPIC_RESOURCE
+from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig
+from chronik.server.config_changes import set_configs
 
 
 class SettingView(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +75,7 @@ async def change_topic_config(call: Call) -> ConfigList:
     """All of them or none."""
     topic = known_topic(call.context, call.path["name"])
     values = {name: None if v is None else config_text(v) for name, v in call.body.config.items()}
-    check_topic_configs({name: value for name, value in values.items() if value is not None})
-    await call.context.services.metadata.submit(
-        SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
-    )
+    services = call.context.services
+    await services.metadata.submit(set_configs(services, TOPIC_RESOURCE, topic.name, values, replace=False))
     found: ConfigList = await topic_config.function(call)
     return found

@@ -23,4 +23,4 @@ def _plan(services: Services, resource: Any) -> SetConfigs:
         if config.value is None:
             raise RequestError(ErrorCode.invalid_request, f"Null value not supported for: {config.name}")
         values[config.name] = config.value
-    return set_configs(resource, values, replace=True)
+    return set_configs(services, resource.resource_type, resource.resource_name, values, replace=True)

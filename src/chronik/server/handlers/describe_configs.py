@@ -75,7 +75,9 @@ def _facts(ctx: RequestContext) -> dict[str, str]:
         "max.connections": str(settings.connections_max),
         "node.id": str(settings.node_id),
         "num.partitions": str(settings.default_partitions),
+        "offsets.topic.num.partitions": str(settings.offsets_topic_partitions),
         "socket.request.max.bytes": str(settings.frame_bytes_max),
+        "transaction.state.log.num.partitions": str(settings.transactions_topic_partitions),
     }
     if settings.rack is not None:
         facts["broker.rack"] = settings.rack

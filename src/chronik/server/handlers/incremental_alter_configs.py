@@ -34,7 +34,7 @@ def _plan(services: Services, resource: Any) -> SetConfigs:
         if config.name in values:
             raise RequestError(ErrorCode.invalid_request, f"Config {config.name} is changed twice.")
         values[config.name] = _new_value(services, resource, config)
-    return set_configs(resource, values, replace=False)
+    return set_configs(services, resource.resource_type, resource.resource_name, values, replace=False)
 
 
 def _new_value(services: Services, resource: Any, config: Any) -> str | None:

@@ -1,0 +1,80 @@
+"""What every coordinator does alike: leads shards of an internal topic, finds them by key, forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic
+
+from chronik.metadata.store import MetadataStore
+from chronik.model import TopicPartition
+from chronik.replication.journal import Journal, Replicas, S, Shards, partition_of
+
+
+class Coordinator(ABC, Generic[S]):
+    """Requests in, results out is the subclass's; this starts, stops, and looks for what has expired."""
+
+    def __init__(
+        self, topic: str, *, metadata: MetadataStore, replicas: Replicas, now_ms: Callable[[], int]
+    ) -> None:
+        self._topic = topic
+        self._metadata = metadata
+        self._now_ms = now_ms
+        self._expiry: asyncio.TimerHandle | None = None
+        self._shards: Shards[S] = Shards(
+            topic,
+            metadata=metadata,
+            replicas=replicas,
+            build=self._build,
+            now_ms=now_ms,
+            on_topic_deleted=self._on_topic_deleted,
+        )
+
+    @property
+    @abstractmethod
+    def topic_partitions(self) -> int:
+        """Of the internal topic, as long as it is not there."""
+
+    @property
+    @abstractmethod
+    def _expiry_interval_ms(self) -> int: ...
+
+    @abstractmethod
+    def _build(self, journal: Journal) -> S:
+        """A shard for a partition that this node has begun to lead."""
+
+    @abstractmethod
+    def _expire(self, shard: S) -> None:
+        """Forget what nobody used for long."""
+
+    def _on_topic_deleted(self, topic: str) -> None:
+        """A user's topic is gone."""
+
+    def start(self) -> None:
+        self._shards.start()
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self._shards.stop()
+
+    def partition_for(self, key: str) -> TopicPartition:
+        """Whose leader coordinates this key."""
+        topic = self._metadata.state.topics.get(self._topic)
+        count = self.topic_partitions if topic is None else len(topic.partitions)
+        return TopicPartition(self._topic, partition_of(key, count))
+
+    async def _shard_of(self, key: str) -> S:
+        """RequestError if it is led elsewhere or takes long to load."""
+        return await self._shards.get(self.partition_for(key).partition)
+
+    def _schedule_expiry(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(self._expiry_interval_ms / 1000, self._expire_all)
+
+    def _expire_all(self) -> None:
+        for shard in self._shards:
+            self._expire(shard)
+        self._schedule_expiry()
