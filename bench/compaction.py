@@ -16,10 +16,8 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
-import confluent_kafka.admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
@@ -27,11 +25,11 @@ from rich.table import Table
 
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
+from tests.configs import set_configs
 from tests.crash.load import produce_answer, produce_frame
 from tests.node import ChronikNode
 from tests.process import HOST
 
-admin_api: Any = confluent_kafka.admin  # parts of it are not in its type hints
 COMPACTED, PROBED = "compacted", "probed"
 DEADLINE_S = 120
 VALUE_BYTES = 256
@@ -61,14 +59,8 @@ def metrics(node: ChronikNode) -> dict[str, float]:
     }
 
 
-def hold_back(admin: AdminClient, *, ratio: str) -> None:
-    entry = admin_api.ConfigEntry(
-        "min.cleanable.dirty.ratio", ratio, incremental_operation=admin_api.AlterConfigOpType.SET
-    )
-    resource = admin_api.ConfigResource(
-        admin_api.ConfigResource.Type.TOPIC, COMPACTED, incremental_configs=[entry]
-    )
-    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+def hold_back(node: ChronikNode, *, ratio: str) -> None:
+    set_configs(node.bootstrap, "topic", COMPACTED, {"min.cleanable.dirty.ratio": ratio})
 
 
 def fill(node: ChronikNode, updates: int, partitions: int, keys: int) -> None:
@@ -154,10 +146,10 @@ def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[Window], list
     busy: list[Window] = []
     idle: list[Window] = []
     for _ in range(args.pairs):
-        hold_back(admin, ratio="1")
+        hold_back(node, ratio="1")
         wait_until(node, compacting=False)
         idle.append(measure(node, args.seconds, args.rate))
-        hold_back(admin, ratio="0")
+        hold_back(node, ratio="0")
         wait_until(node, compacting=True)
         busy.append(measure(node, args.seconds, args.rate))
         if idle[-1].compacted_bytes or not busy[-1].compacted_bytes:

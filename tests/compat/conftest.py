@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.apache import ApacheKafka
+from tests.configs import set_configs
 from tests.node import ChronikNode
 from tests.process import ServerProcess
 
@@ -18,6 +19,9 @@ def broker(
 ) -> Iterator[ServerProcess]:
     kind = ApacheKafka if request.config.getoption("--broker") == "kafka" else ChronikNode
     with kind(tmp_path_factory.mktemp("broker")) as server:
+        if isinstance(server, ChronikNode):
+            # Members of KIP-848 groups move at their next heartbeat: tests need not wait five seconds for it.
+            set_configs(server.bootstrap, "broker", "1", {"group.consumer.heartbeat.interval.ms": "500"})
         yield server
         server.stop()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ import pytest
 from tests import java
 from tests.process import ServerProcess
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 PROTOCOLS = ("classic", "consumer")
 
 
@@ -151,6 +153,74 @@ def test_the_new_protocol_moves_only_what_must_move(broker: ServerProcess, topic
         until(lambda: [len(member.owned) for member in joined] == [2, 2, 2], "the third gets nothing")
         assert [member.lost for member in joined[:2]] == [1, 1]
         assert all(member.owned < old for member, old in zip(joined, before, strict=False))
+
+
+class JavaMember:
+    """Apache Kafka's own consumer in the new protocol; it tells what it is given and what is taken away."""
+
+    def __init__(self, broker: ServerProcess, group: str, topic: str) -> None:
+        self.owned: set[int] = set()
+        self.lost = 0
+        self.records = 0
+        command = java.command(
+            "org.apache.kafka.tools.VerifiableConsumer",
+            *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", group),
+            *("--group-protocol", "consumer", "--reset-policy", "earliest"),
+        )
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            if event["name"] == "records_consumed":
+                self.records += event["count"]
+            numbers = {one["partition"] for one in event.get("partitions", ())}
+            if event["name"] == "partitions_assigned":
+                self.owned |= numbers
+            elif event["name"] == "partitions_revoked":
+                self.lost += len(numbers)
+                self.owned -= numbers
+
+    def leave(self) -> None:
+        self._process.terminate()
+        self._process.wait(DEADLINE_S)
+        self._thread.join()
+
+
+def test_java_and_librdkafka_rebalance_without_stopping_who_is_not_concerned(
+    broker: ServerProcess, topic: str
+) -> None:
+    create(broker, topic, 6)
+    create(broker, f"{topic}-other", 2)
+    group, config = f"{topic}-group", {"group.protocol": "consumer"}
+    first = JavaMember(broker, group, topic)
+    others: list[Member] = []
+    try:
+        until(lambda: len(first.owned) == 6, "Java gets nothing")
+        others.append(Member(broker, group, [topic], **config))
+        until(lambda: len(first.owned) == len(others[0].owned) == 3, "not shared")
+        assert first.lost == 3, "more was taken away than had to move"
+        # Who joins for another topic takes nothing from anybody, and nobody stops meanwhile.
+        others.append(Member(broker, group, [f"{topic}-other"], **config))
+        sent = 0
+        while len(others[1].owned) < 2 or sent < 600:
+            sent += len(produce(broker, topic, 60, 6))
+            until(
+                lambda sent=sent: first.records + len(others[0].values) == sent,  # type: ignore[misc]
+                "a member stopped reading",
+            )
+        assert (first.lost, others[0].lost) == (3, 0)
+        others.pop().leave()
+        others.pop().leave()
+        until(lambda: len(first.owned) == 6, "Java does not get the rest")
+        assert first.lost == 3
+    finally:
+        for member in others:
+            member.leave()
+        first.leave()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

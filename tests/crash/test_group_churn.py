@@ -17,6 +17,7 @@ import confluent_kafka.admin
 import pytest
 
 from tests import java
+from tests.configs import set_configs
 from tests.node import ChronikNode
 
 PARTITIONS = 8
@@ -36,7 +37,6 @@ RECORDS_PER_ROUND = 50
 """To each partition."""
 DEADLINE_S = 120
 LOOK_S = 0.1
-SESSION_MS = 6_000
 WORKER = Path(__file__).with_name("churn_worker.py")
 
 
@@ -83,7 +83,7 @@ class Process:
         self.kind = kind
         self._observed = observed
         if kind.startswith("java"):
-            protocol = ("classic", "--session-timeout", str(SESSION_MS)) if kind == "java" else ("consumer",)
+            protocol = ("classic", "--session-timeout", "6000") if kind == "java" else ("consumer",)
             command = java.command(
                 "org.apache.kafka.tools.VerifiableConsumer",
                 *("--bootstrap-server", bootstrap, "--topic", TOPIC, "--group-id", kind),
@@ -159,24 +159,6 @@ def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
         time.sleep(LOOK_S)
 
 
-def set_sessions(admin: confluent_kafka.admin.AdminClient) -> None:
-    """Members of KIP-848 groups do not choose their session: the broker does."""
-    entry = confluent_kafka.admin.ConfigEntry(
-        "group.consumer.session.timeout.ms",
-        str(SESSION_MS),
-        incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET,
-    )
-    beats = confluent_kafka.admin.ConfigEntry(
-        "group.consumer.heartbeat.interval.ms",
-        "1000",
-        incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET,
-    )
-    resource = confluent_kafka.admin.ConfigResource(
-        confluent_kafka.admin.ConfigResource.Type.BROKER, "1", incremental_configs=[entry, beats]
-    )
-    admin.incremental_alter_configs([resource])[resource].result(60)
-
-
 class Churn:
     """Fifty consumers, and somebody who ends and replaces them at random."""
 
@@ -249,7 +231,9 @@ def test_groups_survive_churn(tmp_path: Path, request: pytest.FixtureRequest) ->
     with ChronikNode(tmp_path / "node", group_initial_rebalance_delay_ms=500) as node:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.bootstrap})
         admin.create_topics([confluent_kafka.admin.NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
-        set_sessions(admin)
+        # Members of KIP-848 groups do not choose their session: the broker does.
+        beats = {"group.consumer.session.timeout.ms": "6000", "group.consumer.heartbeat.interval.ms": "1000"}
+        set_configs(node.bootstrap, "broker", "1", beats)
         churn = Churn(node, tmp_path / "clients.log")
         began = time.monotonic()
         try:

@@ -255,7 +255,7 @@ def test_consume_formats_and_json(broker: Broker, cli: Cli) -> None:
 
 def test_consume_says_when_too_few_came(broker: Broker, cli: Cli) -> None:
     put(broker, "t", b"one")
-    result = cli("consume", "t", "--from-beginning", "--max-messages", "2", "--timeout", "0.05")
+    result = cli("consume", "t", "--from-beginning", "--max-messages", "2", "--timeout", "2")
     assert (result.code, result.out) == (1, "one\n")
     assert result.err == "chronik: only 1 of 2 records came in time\n"
 
