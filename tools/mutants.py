@@ -178,7 +178,7 @@ MUTANTS = (
         "a checkpoint does not sync segments",
         "storage",
         "storage/store.py",
-        "                _sync_log(log_)\n",
+        "                sync_log(log_)\n",
         "                pass\n",
     ),
     Mutant(

@@ -103,6 +103,8 @@ class MetadataStore:
         finally:
             del self._waiting[sequence]
             self._proposed.pop(sequence, None)
+            if waiter.done() and not waiter.cancelled():
+                waiter.exception()  # it may have come while the log was still asked: nobody else looks at it
         if outcome.refused is not None:
             raise RequestError(outcome.refused.code, outcome.refused.message)
         return outcome

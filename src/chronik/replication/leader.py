@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from chronik.model import NodeId, PeerError
+from chronik.model import NodeId, PeerError, RequestError
 from chronik.records.batch import headers
 from chronik.replication import frames
 from chronik.replication.divergence import where_to_start
@@ -113,9 +113,7 @@ class LeaderSide:
                 self._start(link, partition, progress, frames.decode_position(frame))
             case FrameType.REFUSE:
                 if progress.state is FollowerState.FED or progress.state is FollowerState.ASKED:
-                    log.debug("node %d asks to begin %s anew", link.peer_id, partition.tp)
-                    progress.lost()
-                    self._loop.call_later(REOPEN_SECONDS, self._reopen, partition, progress)
+                    self._begin_anew(partition, progress, "it asks for that")
             case _:
                 raise PeerError(f"a follower does not send frames of type {head.type}")
 
@@ -161,7 +159,11 @@ class LeaderSide:
         while link.writable and progress.in_flight_bytes < WINDOW_BYTES:
             if progress.next_offset >= partition.log.log_end_offset:
                 break
-            run = reading.read_run_now(partition.log, progress.next_offset, CHUNK_BYTES)
+            try:
+                run = reading.read_run_now(partition.log, progress.next_offset, CHUNK_BYTES)
+            except RequestError as error:
+                self._begin_anew(partition, progress, error)
+                return
             if run is None:
                 progress.is_reading = True
                 self._spawn(self._feed_from_disk(partition, progress, partition.leader_epoch))
@@ -175,6 +177,10 @@ class LeaderSide:
     async def _feed_from_disk(self, partition: Partition, progress: FollowerProgress, epoch: int) -> None:
         try:
             run = await reading.read_run(partition.log, progress.next_offset, CHUNK_BYTES)
+        except RequestError as error:
+            if partition.leader_epoch == epoch and partition.followers.get(progress.peer) is progress:
+                self._begin_anew(partition, progress, error)
+            return
         finally:
             progress.is_reading = False
         link = self._links.get(progress.peer)
@@ -211,6 +217,12 @@ class LeaderSide:
         if link is not None and partition.is_leader:
             progress.asked()
             link.send(self._head(FrameType.OPEN, partition))
+
+    def _begin_anew(self, partition: Partition, progress: FollowerProgress, why: object) -> None:
+        """What the follower needs next cannot be told from here, or not any more: ask where it stands."""
+        log.debug("%s: begins anew with node %d: %s", partition.tp, progress.peer, why)
+        progress.lost()
+        self._loop.call_later(REOPEN_SECONDS, self._reopen, partition, progress)
 
     def _reopen(self, partition: Partition, progress: FollowerProgress) -> None:
         if partition.followers.get(progress.peer) is progress and progress.state is FollowerState.IDLE:

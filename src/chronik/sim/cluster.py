@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 from chronik.config import Settings
 from chronik.model import ChronikError, TopicPartition
@@ -27,6 +28,7 @@ class SimCluster:
         self.rotten: dict[tuple[str, str], None] = {}
         """Files that lost a bit: what they held may be missing, never wrong."""
         self._reviving: dict[SimNode, asyncio.Task[None]] = {}
+        self._going_on: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
         self.leaks: list[str] = []
 
@@ -54,6 +56,46 @@ class SimCluster:
             return self.by_id(node.node.parts.services.controller_id())
         leaders = [partition.leader_id for partition in self.partitions(node)]
         return self.by_id(rng.choice(leaders)) if leaders else None
+
+    def any_partition(self, rng: random.Random) -> TopicPartition | None:
+        """One that clients write to."""
+        found = {
+            partition.tp: None
+            for node in self.serving()
+            for partition in self.partitions(node)
+            if not partition.tp.topic.startswith("__")
+        }
+        return rng.choice(list(found)) if found else None
+
+    def leader_of(self, tp: TopicPartition) -> SimNode | None:
+        """The newest leader that any serving node knows."""
+        known = [
+            partition for node in self.serving() for partition in self.partitions(node) if partition.tp == tp
+        ]
+        newest = max(known, key=lambda partition: partition.leader_epoch, default=None)
+        return self.by_id(newest.leader_id) if newest is not None else None
+
+    # --- faults that take several steps ------------------------------------------------------------
+
+    def go_on(self, steps: Coroutine[Any, Any, None]) -> Callable[[], None]:
+        """Let a fault take its course beside others; nothing is left to undo."""
+        self._going_on.append(asyncio.get_running_loop().create_task(steps))
+        return lambda: None
+
+    async def goings_on(self) -> None:
+        await asyncio.gather(*self._going_on)
+
+    async def comes(self, is_true: Callable[[], bool], seconds: float) -> bool:
+        """Wait until it is true, but not longer than this."""
+        deadline = self.loop.now + seconds
+        while not is_true():
+            if self.loop.now > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    async def leader_changes(self, tp: TopicPartition, former: SimNode, seconds: float) -> bool:
+        return await self.comes(lambda: self.leader_of(tp) is not former, seconds)
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -136,6 +178,8 @@ class SimCluster:
                 mine = (log.log_end_offset, log.durable_end_offset, partition.high_watermark)
                 if len(set(mine)) > 1:
                     return f"{partition.tp} on {node.name}: end, durable end, watermark are {mine}"
+                if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
+                    return f"{partition.tp} has an open transaction at {partition.last_stable_offset}"
                 if ends.setdefault(partition.tp, mine) != mine:
                     other = ends[partition.tp][0]
                     return f"{partition.tp} ends at {mine[0]} on {node.name}, at {other} elsewhere"

@@ -11,6 +11,7 @@ import errno
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
@@ -44,9 +45,9 @@ class SimDisk:
         self.is_local = rng.random() < 0.5
         """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's lane."""
 
-    def lose_power(self) -> list[str]:
+    def lose_power(self, now: float = inf) -> list[str]:
         told: list[str] = []
-        self.root.lose_power(self.rng, PurePath("/"), told)
+        self.root.lose_power(self.rng, PurePath("/"), told, now)
         return told
 
     def files(self) -> list[tuple[PurePath, Inode]]:
@@ -127,7 +128,7 @@ class SimFile:
             disk.sync_failures -= 1
             self._inode.fail_sync(disk.rng)
             raise OSError(errno.EIO, "input/output error", str(self._path))
-        self._inode.sync()
+        self._inode.sync(*self._view.sync_times())
 
     def truncate(self, size: int) -> None:
         self._view.change("truncate", self._path)
@@ -175,6 +176,7 @@ class DiskView:
         self._on_crash = on_crash
         self._lanes: dict[Lane, deque[_Job]] = {}
         self._spent = 0.0
+        self._in_lane = False
         self.open_files: dict[int, PurePath] = {}
         """Handles by number: not the handles themselves, for one that nobody refers to is closed."""
         self._open_count = 0
@@ -222,6 +224,11 @@ class DiskView:
         if rng.random() < _LONG_SYNC_PROBABILITY:
             seconds += _LONG_SYNC_SECONDS * rng.random()
         self._spent += seconds * self.disk.slowness
+
+    def sync_times(self) -> tuple[float, float]:
+        """Now, and when a sync that begins now is over: in a lane that takes time."""
+        now = self._loop.now
+        return now, now + self._spent if self._in_lane else now
 
     # --- files -------------------------------------------------------------------------------------
 
@@ -279,7 +286,7 @@ class DiskView:
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(directory))
         self.spend_on_sync()
-        found.sync()
+        found.sync(*self.sync_times())
 
     def rename(self, source: Path, target: Path) -> None:
         if source.parent != target.parent:
@@ -336,12 +343,15 @@ class DiskView:
         job = self._lanes[lane][0]
         result, failure = None, None
         self._spent = 0.0
+        self._in_lane = True
         try:
             result = job.work()
         except Crashed:
             return
         except BaseException as error:
             failure = error
+        finally:
+            self._in_lane = False
         self._loop.at(self._loop.now + self._spent, self.process, self._finish, lane, job, result, failure)
 
     def _finish(self, lane: Lane, job: _Job, result: Any, failure: BaseException | None) -> None:

@@ -83,6 +83,88 @@ def _crash_all(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     return _nothing
 
 
+def _crash_again(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """The node dies inside a write, comes back, and soon loses power: was what it found made safe?"""
+    node = _pick(cluster, rng)
+    if node is None or node.view is None:
+        return _nothing
+    node.view.crash_in = rng.randint(1, 6)
+    node.power_loss_next = rng.random() < 0.4
+    cluster.trace.fault(fault.kind, node.name, f"{fault}: after {node.view.crash_in} changes of the disk")
+    return _crash_when_back(cluster, node, rng, fault)
+
+
+def _crash_when_back(cluster: SimCluster, node: SimNode, rng: random.Random, fault: Fault) -> Undo:
+    """As soon as the next process of this node serves, or a little later, it loses power."""
+    former, wait_s = node.start_count, rng.choice((0.01, 0.05, 0.3))
+
+    async def crash() -> None:
+        if await cluster.comes(lambda: node.is_serving and node.start_count > former, fault.seconds + 1.5):
+            await asyncio.sleep(wait_s * rng.random())
+            if node.is_alive:
+                node.crash(power_lost=True, why="once more")
+                cluster.revive_later(node, fault.seconds)
+
+    return cluster.go_on(crash())
+
+
+def _slow_death(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """The disk gets slow, so that much is under way and not on disk, then power goes; it is back at once."""
+    node = _pick(cluster, rng)
+    if node is None:
+        return _nothing
+    node.disk.slowness = rng.choice((100.0, 1000.0))
+    wait_s, twice = rng.choice((0.02, 0.1, 0.5)), rng.random() < 0.5
+    cluster.trace.fault(fault.kind, node.name, f"{fault}: {node.disk.slowness:.0f} times slower")
+
+    def undo() -> None:
+        node.disk.slowness = 1.0
+        if node.is_alive:
+            node.crash(power_lost=True)
+            cluster.revive_later(node, wait_s)
+            if twice:
+                _crash_when_back(cluster, node, rng, fault)
+
+    return undo
+
+
+def _isolate_leaders(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """Cut off a leader, then whoever is elected in its place, and so on. Clients reach all of them.
+
+    Each goes on writing for a while in an epoch of its own, of which the others never hear.
+    """
+    hosts = [node.host for node in cluster.nodes]
+    rounds = rng.randint(2, 4)
+    tp = cluster.any_partition(rng)
+    if len(hosts) < 3 or tp is None:
+        return _nothing
+    cluster.trace.fault(fault.kind, "network", f"{fault}: {rounds} leaders of {tp}")
+
+    async def in_turn() -> None:
+        cut: list[tuple[str, str]] = []
+        for _ in range(rounds):
+            victim = cluster.leader_of(tp)
+            for source, target in cut:
+                cluster.network.unblock(source, target)
+            if victim is None:
+                break
+            cluster.trace.tell("network", f"{victim.name}, the leader of {tp}, is cut off")
+            cut = [
+                pair
+                for host in hosts
+                if host != victim.host
+                for pair in ((victim.host, host), (host, victim.host))
+            ]
+            for source, target in cut:
+                cluster.network.block(source, target)
+            if not await cluster.leader_changes(tp, victim, 4.0):
+                break
+        for source, target in cut:
+            cluster.network.unblock(source, target)
+
+    return cluster.go_on(in_turn())
+
+
 def _restart(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     node = _pick(cluster, rng)
     if node is None or not node.is_serving:
@@ -237,6 +319,9 @@ ACTIONS: Final[dict[str, Action]] = {
     "crash": _crash,
     "crash inside a write": _crash_inside,
     "crash of all": _crash_all,
+    "crash after a crash": _crash_again,
+    "power loss on a slow disk": _slow_death,
+    "isolated leaders": _isolate_leaders,
     "restart": _restart,
     "pause": _pause,
     "slow disk": _slow_disk,
@@ -272,6 +357,7 @@ async def carry_out(world: World, cluster: SimCluster, plan: Sequence[Fault]) ->
             undoing.append(asyncio.get_running_loop().create_task(_undo_later(cluster, fault, undo)))
     if undoing:
         await asyncio.gather(*undoing)
+    await cluster.goings_on()
 
 
 async def _undo_later(cluster: SimCluster, fault: Fault, undo: Undo) -> None:

@@ -9,11 +9,54 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from math import inf
 from pathlib import PurePath
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
+
+
+C = TypeVar("C")
+
+
+class _Unsynced(Generic[C]):
+    """Changes that a power loss may undo, oldest first. A sync saves them at the moment when it is over."""
+
+    __slots__ = ("_changes", "_syncs")
+
+    def __init__(self) -> None:
+        self._changes: list[C] = []
+        self._syncs: list[tuple[float, int]] = []
+        """When a sync is over, and how many of the changes it saves."""
+
+    def __len__(self) -> int:
+        """How many changes no sync is told to save."""
+        return len(self._changes) - (self._syncs[-1][1] if self._syncs else 0)
+
+    def add(self, change: C) -> None:
+        self._changes.append(change)
+
+    def sync(self, until: float) -> None:
+        if self._changes:
+            self._syncs.append((until, len(self._changes)))
+
+    def take_saved(self, now: float) -> list[C]:
+        """What is safe by now and was not before."""
+        count = 0
+        while self._syncs and self._syncs[0][0] <= now:
+            count = self._syncs.pop(0)[1]
+        if not count:
+            return []
+        saved = self._changes[:count]
+        del self._changes[:count]
+        self._syncs = [(until, covered - count) for until, covered in self._syncs]
+        return saved
+
+    def take_all(self) -> list[C]:
+        changes, self._changes = self._changes, []
+        self._syncs.clear()
+        return changes
 
 
 class _Write(NamedTuple):
@@ -57,13 +100,12 @@ class _Image:
 
 
 class Inode:
-    __slots__ = ("_durable", "_pending", "_seen")
+    __slots__ = ("_durable", "_seen", "_unsynced")
 
     def __init__(self) -> None:
         self._seen = _Image()
         self._durable = _Image()
-        self._pending: list[_Write | _Resize] = []
-        """Changes since the last sync, oldest first."""
+        self._unsynced: _Unsynced[_Write | _Resize] = _Unsynced()
 
     @property
     def size(self) -> int:
@@ -71,34 +113,39 @@ class Inode:
 
     @property
     def dirty_count(self) -> int:
-        return len(self._pending)
+        return len(self._unsynced)
 
     def write(self, position: int, data: bytes) -> None:
         self._seen.write(position, data)
-        self._pending.append(_Write(position, data))
+        self._unsynced.add(_Write(position, data))
 
     def resize(self, size: int) -> None:
         self._seen.resize(size)
-        self._pending.append(_Resize(size))
+        self._unsynced.add(_Resize(size))
 
     def read(self, position: int, size: int) -> bytes:
         return self._seen.read(position, size)
 
-    def sync(self) -> None:
-        for change in self._pending:
+    def sync(self, now: float = 0.0, until: float = 0.0) -> None:
+        """Everything up to here is safe at the moment `until`."""
+        self._unsynced.sync(until)
+        self._save(now)
+
+    def _save(self, now: float) -> None:
+        for change in self._unsynced.take_saved(now):
             _apply(self._durable, change)
-        self._pending.clear()
 
     def fail_sync(self, rng: random.Random) -> None:
         """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
-        for change in self._pending:
+        self._save(inf)
+        for change in self._unsynced.take_all():
             if rng.random() < 0.5:
                 _apply(self._durable, change)
-        self._pending.clear()
 
-    def lose_power(self, rng: random.Random) -> str:
+    def lose_power(self, rng: random.Random, now: float = inf) -> str:
         """Keep what the device happened to have; returns what that was, for the trace."""
-        pending, self._pending = self._pending, []
+        self._save(now)
+        pending = self._unsynced.take_all()
         if not pending:
             how = "clean"
         else:
@@ -178,16 +225,16 @@ _Change: TypeAlias = _Link | _Unlink | _Rename
 
 
 class Directory:
-    __slots__ = ("_durable", "_pending", "entries")
+    __slots__ = ("_durable", "_unsynced", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self._durable: dict[str, Entry] = {}
-        self._pending: list[_Change] = []
+        self._unsynced: _Unsynced[_Change] = _Unsynced()
 
     def _change(self, change: _Change) -> None:
         _apply_name(self.entries, change)
-        self._pending.append(change)
+        self._unsynced.add(change)
 
     def link(self, name: str, entry: Entry) -> None:
         self._change(_Link(name, entry))
@@ -198,13 +245,18 @@ class Directory:
     def rename(self, source: str, target: str) -> None:
         self._change(_Rename(source, target, self.entries[source]))
 
-    def sync(self) -> None:
-        for change in self._pending:
-            _apply_name(self._durable, change)
-        self._pending.clear()
+    def sync(self, now: float = 0.0, until: float = 0.0) -> None:
+        """All names up to here are safe at the moment `until`."""
+        self._unsynced.sync(until)
+        self._save(now)
 
-    def lose_power(self, rng: random.Random, path: PurePath, told: list[str]) -> None:
-        pending, self._pending = self._pending, []
+    def _save(self, now: float) -> None:
+        for change in self._unsynced.take_saved(now):
+            _apply_name(self._durable, change)
+
+    def lose_power(self, rng: random.Random, path: PurePath, told: list[str], now: float = inf) -> None:
+        self._save(now)
+        pending = self._unsynced.take_all()
         if pending:
             kept = rng.choice((0, len(pending), rng.randint(0, len(pending))))
             for change in pending[:kept]:
@@ -213,9 +265,9 @@ class Directory:
         self.entries = dict(self._durable)
         for name, entry in self.entries.items():
             if isinstance(entry, Directory):
-                entry.lose_power(rng, path / name, told)
+                entry.lose_power(rng, path / name, told, now)
             else:
-                how = entry.lose_power(rng)
+                how = entry.lose_power(rng, now)
                 if how != "clean":
                     told.append(f"{path / name} {how}")
 

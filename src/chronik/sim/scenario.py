@@ -39,6 +39,8 @@ class Scenario:
     weights: dict[str, float]
     seconds: float
     fault_count: tuple[int, int]
+    partitions: tuple[int, ...]
+    """How many a topic may have."""
     durable_acks: tuple[int, ...]
     """With which acks an acknowledged record may never be lost."""
 
@@ -48,7 +50,9 @@ STORAGE: Final = Scenario(
     node_count=1,
     weights={
         "crash": 3,
-        "crash inside a write": 4,
+        "crash inside a write": 3,
+        "crash after a crash": 2,
+        "power loss on a slow disk": 1.5,
         "restart": 1,
         "pause": 0.5,
         "slow disk": 1,
@@ -60,6 +64,7 @@ STORAGE: Final = Scenario(
     },
     seconds=6.0,
     fault_count=(3, 12),
+    partitions=(1, 2, 3, 8),
     durable_acks=(-1, 1),
 )
 
@@ -70,6 +75,9 @@ CLUSTER: Final = Scenario(
         "crash": 3,
         "crash inside a write": 1.5,
         "crash of all": 0.5,
+        "crash after a crash": 0.7,
+        "power loss on a slow disk": 1,
+        "isolated leaders": 1,
         "restart": 1,
         "pause": 1.5,
         "slow disk": 0.7,
@@ -84,6 +92,7 @@ CLUSTER: Final = Scenario(
     },
     seconds=6.0,
     fault_count=(2, 8),
+    partitions=(1, 2, 3),
     durable_acks=(-1,),
 )
 
@@ -255,7 +264,7 @@ class _Run:
         topics = [
             NewTopic(
                 name=f"topic{number}",
-                partitions=rng.randint(1, 3),
+                partitions=rng.choice(self.scenario.partitions),
                 configs={
                     "segment.bytes": str(rng.choice((2_000, 20_000, 1_000_000))),
                     "index.interval.bytes": str(rng.choice((100, 4096))),
@@ -286,7 +295,8 @@ class _Run:
             plan = SendPlan(
                 acks=-1 if idempotent else rng.choice((-1, -1, 1, 0)),
                 idempotent=idempotent,
-                burst_max=rng.choice((1, 4)),
+                burst_max=rng.choice((1, 4, 16)),
+                is_scattered=rng.random() < 0.5,
                 size_max=rng.choice((50, 1_000, 5_000)),
                 pause_s=rng.choice((0.05, 0.2)),
             )

@@ -93,6 +93,8 @@ class SendPlan:
     idempotent: bool = False
     burst_max: int = 3
     """Records handed over before their answers are waited for."""
+    is_scattered: bool = False
+    """Whether the records of a burst go to several partitions: many batches in one commit round."""
     size_max: int = 200
     pause_s: float = 0.05
     count_max: int = 100
@@ -116,6 +118,8 @@ async def produce(recorder: Recorder, name: str, rng: random.Random, plan: SendP
             tp = rng.choice(recorder.tps)
             for _ in range(rng.randint(1, plan.burst_max)):
                 count += 1
+                if plan.is_scattered:
+                    tp = rng.choice(recorder.tps)
                 burst.append(_send(recorder, producer, tp, f"{name}.{count}", rng, plan))
             await asyncio.gather(*burst)
             await asyncio.sleep(rng.random() * plan.pause_s)

@@ -195,7 +195,7 @@ class SimNode:
             self._death.set_result(None)
         self.world.bury(process, power_lost=power_lost)
         if power_lost:
-            for what in self.disk.lose_power():
+            for what in self.disk.lose_power(self.world.loop.now):
                 self.world.trace.detail(self.name, f"after the power loss: {what}")
 
     def _crash_inside(self, why: str) -> None:

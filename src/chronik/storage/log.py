@@ -23,6 +23,7 @@ from chronik.storage.disk import Disk, Lane
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log_parts import (
     IGNORE,
+    AppendSink,
     Dirty,
     LogConfig,
     LogListener,
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 class PartitionLog:
     __slots__ = (
         "_announced",
+        "_appends",
         "_dirty",
         "_extent",
         "_listeners",
@@ -115,6 +117,7 @@ class PartitionLog:
         self._retired: list[Segment] = []
         self.retirement = Retirement(extent[0])
         self._listeners: list[LogListener] = []
+        self._appends = AppendSink(self)
         self.deleted = False
         self.truncations = 0
         """Goes up when the end is cut: a flush that began before then says nothing about what is flushed."""
@@ -254,7 +257,7 @@ class PartitionLog:
             self.tp.partition,
             offset,
             payload,
-            self,
+            self._appends,
             self.log_end_offset,
         )
 
@@ -473,14 +476,20 @@ class PartitionLog:
             self.doom([new])  # the start moved past them meanwhile
 
     def truncate(self, offset: int) -> None:
-        """Follower: drop everything from `offset` on. Durable in the WAL's order; files follow behind."""
+        """Follower: drop everything from `offset` on. Durable in the WAL's order; files follow behind.
+
+        What was under way and stays is durable once the WAL has the cut.
+        """
         if offset >= self.log_end_offset:
             return
         wal = self._wal
         invariant(wal is not None, "a log that is only being recovered is cut, not truncated")
         assert wal is not None
-        wal.append(EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", IGNORE, 0)
         self.disk.submit(Lane.BACKGROUND, self._cut(offset), self._file_work_done)
+        end = self.log_end_offset
+        wal.append(
+            EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
+        )
 
     def restart_at(self, offset: int) -> None:
         """Follower too far behind: drop everything and go on at `offset`."""
@@ -505,6 +514,7 @@ class PartitionLog:
     def _cut(self, offset: int) -> Callable[[], None]:
         """Drop everything from `offset` on in memory; returns the blocking work for the files."""
         self.truncations += 1
+        self._ignore_appends_under_way()
         self.retirement.forget_checkpoints()
         while self.tail and self.tail[-1].next_offset > offset:
             batch = self.tail.pop()
@@ -533,10 +543,15 @@ class PartitionLog:
 
         return work
 
+    def _ignore_appends_under_way(self) -> None:
+        self._appends.log = IGNORE
+        self._appends = AppendSink(self)
+
     def reset(self, offset: int) -> list[Segment]:
         """Empty the log and start it anew at `offset`; returns the segments to delete."""
         gone = [*self.retirement.clear(), *self.segments]
         self.truncations += 1
+        self._ignore_appends_under_way()
         for batch in self.tail:
             if batch.next_offset > self.flushed_offset:
                 self._dirty.note_bytes(-len(batch.view))

@@ -12,6 +12,7 @@ from chronik.storage.segment import Segment
 
 if TYPE_CHECKING:
     from chronik.storage.log import PartitionLog
+    from chronik.storage.wal import WalSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,24 @@ class WalWaiter:
     def rejected(self, token: int, error: StorageError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+class AppendSink:
+    """Passes on what the WAL says of a log's appends, until the log is cut.
+
+    What was under way then says nothing of the log any more: its offsets may stand for other batches by now.
+    """
+
+    __slots__ = ("log",)
+
+    def __init__(self, log: WalSink) -> None:
+        self.log: WalSink = log
+
+    def committed(self, token: int) -> None:
+        self.log.committed(token)
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        self.log.rejected(token, error)
 
 
 class IgnoreSink:

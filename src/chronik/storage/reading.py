@@ -43,6 +43,10 @@ def read_now(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int)
     At least one whole batch comes back even if it is larger than `bytes_max` (KIP-74).
     """
     check_offset(log_, offset)
+    return _read_now(log_, offset, bytes_max, limit_offset)
+
+
+def _read_now(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int) -> LogSlice | None:
     if offset >= limit_offset:
         return EMPTY
     tail = log_.tail
@@ -79,7 +83,11 @@ class BatchRun(NamedTuple):
 
 
 def read_run_now(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun | None:
-    """Whole batches from `offset` on, as far as `bytes_max` allows; None if only a wait helps."""
+    """Whole batches from `offset` on, as far as `bytes_max` allows; None if only a wait helps.
+
+    A log may start inside a batch. A follower needs the whole of it, so that batch can be read from its first
+    offset; nothing else before the log's start can (offset_out_of_range).
+    """
     tail = log_.tail
     if tail and offset >= tail[0].base_offset:
         place = bisect_right(tail, offset, key=lambda batch: batch.next_offset)
@@ -93,15 +101,24 @@ def read_run_now(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun | 
             size += len(batch.view)
             end = batch.next_offset
         return BatchRun(buffers, size, end)
-    found = read_now(log_, offset, bytes_max, log_.log_end_offset)
-    return None if found is None else _whole(found, offset)
+    found = _read_now(log_, offset, bytes_max, log_.log_end_offset)
+    return None if found is None else _run_from(log_, found, offset)
 
 
 async def read_run(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun:
     found = read_run_now(log_, offset, bytes_max)
     if found is not None:
         return found
-    return _whole(await read_cold(log_, offset, bytes_max, log_.log_end_offset), offset)
+    return _run_from(log_, await read_cold(log_, offset, bytes_max, log_.log_end_offset), offset)
+
+
+def _run_from(log_: PartitionLog, found: LogSlice, offset: int) -> BatchRun:
+    run = _whole(found, offset)
+    if offset < log_.log_start_offset:
+        first = next((header.base_offset for _, header in headers(run.buffers[0])), -1) if run.buffers else -1
+        if first != offset:
+            check_offset(log_, offset)
+    return run
 
 
 def _whole(found: LogSlice, offset: int) -> BatchRun:

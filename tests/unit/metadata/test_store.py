@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from uuid import UUID
 
 import pytest
@@ -113,6 +114,30 @@ def test_no_leader_is_unavailable_and_closing_releases_those_who_wait() -> None:
             await waiting
 
     asyncio.run(run())
+
+
+def test_closing_while_the_log_is_still_asked_leaves_no_error_behind() -> None:
+    """An error that nobody looks at is shown with its stack by the event loop."""
+    shown: list[dict[str, object]] = []
+
+    class SlowLog(InstantLog):
+        async def append(self, data: bytes) -> int:
+            await asyncio.sleep(60)
+            return 1
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: shown.append(context))
+        store, _ = make(log=SlowLog())
+        asking = asyncio.create_task(store.submit(REGISTER))
+        await asyncio.sleep(0)
+        store.close()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        gc.collect()
+
+    asyncio.run(run())
+    assert shown == []
 
 
 def test_a_snapshot_replaces_the_state_and_says_resync() -> None:

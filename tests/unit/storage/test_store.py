@@ -15,7 +15,7 @@ from chronik.storage.disk import RealDisk, RealFile
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import _Recovery
 from chronik.storage.store import StoreOptions
-from chronik.storage.wal import PROFILES, WalOptions
+from chronik.storage.wal import PROFILES, WalOptions, WalSink
 from tests.unit.storage.support import (
     OPTIONS,
     TOPIC_ID,
@@ -262,6 +262,44 @@ def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path, monkeypatch: py
             assert await read_values(log) == numbered(0, 2)
         async with opened(tmp_path) as (store, _):
             assert await read_values(open_orders(store)) == numbered(0, 2)
+
+    asyncio.run(run())
+
+
+class HeldWal:
+    """Takes entries and says nothing of them until it is told to."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[WalSink, int]] = []
+
+    def append(self, kind: int, topic_id: bytes, partition: int, offset: int, payload, sink, token) -> int:
+        self.entries.append((sink, token))
+        return len(self.entries)
+
+    def commit(self, count: int) -> None:
+        for sink, token in self.entries[:count]:
+            sink.committed(token)
+        del self.entries[:count]
+
+
+def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) -> None:
+    """A follower would acknowledge what is not on its disk: the offset stands for another batch by then."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            held = HeldWal()
+            log._wal = held  # type: ignore[assignment]
+            append(log, b"kept")
+            append(log, b"dropped")
+            log.truncate(1)
+            append(log, b"instead", epoch=1)
+            held.commit(3)
+            assert (log.durable_end_offset, log.log_end_offset) == (0, 2)
+            held.commit(1)
+            assert (log.durable_end_offset, log.log_end_offset) == (1, 2)
+            held.commit(1)
+            assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
 
     asyncio.run(run())
 
