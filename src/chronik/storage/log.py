@@ -273,15 +273,15 @@ class PartitionLog:
         """Make a batch the new end of the tail. No await anywhere: offsets follow each other."""
         segment = self.segments[-1]
         size = len(batch)
+        next_offset = header.base_offset + header.last_offset_delta + 1
         if segment.size_bytes and self._is_full(segment, header, size, now_ms):
             segment = self.roll(header.base_offset)
         if segment.created_ms < 0:
             segment.created_ms = now_ms
-        position = segment.note_append(header, header.last_offset, size)
+        position = segment.note_append(header, next_offset - 1, size)
         self.epochs.note(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
             self._note_producer(header, batch)
-        next_offset = header.next_offset
         self.tail.append(TailBatch(header.base_offset, next_offset, position, batch, segment, header))
         self._dirty.note_bytes(size)
         self.log_end_offset = next_offset

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from chronik.metrics import COUNTS, Histogram, clock
 from chronik.model import StorageError
@@ -87,8 +87,7 @@ class WalStats:
     backpressure_events: int = 0
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     kind: int
     topic_id: bytes
     partition: int

@@ -43,25 +43,26 @@ _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_lead
 class _PendingProduce:
     """A produce request between its appends and its answer."""
 
-    __slots__ = ("_call", "_leaders", "_open", "_request", "_timer", "results")
+    __slots__ = ("_call", "_leaders", "_left", "_request", "_timer", "results")
 
     def __init__(self, call: HotCall, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
-        self._open: set[int] = set()
-        self._leaders: set[int] = set()
+        self._left = 1
+        """What the answer waits for: the appending itself, then every batch that is not acknowledged yet."""
+        self._leaders: set[int] | None = None
         """Nodes that the answer sends the client to."""
         self._timer: asyncio.TimerHandle | None = None
         self.results: list[ProduceResult] = []
 
     def append_all(self) -> None:
         """Put every batch into its log, in the order of the request, without an await."""
-        request, services = self._request, self._call.context.services
+        request = self._request
+        services = self._call.context.services
         now_ms = services.now_ms()
         acks = request.acks
         in_transaction = request.transactional_id is not None
-        waits: list[tuple[int, Partition, int]] = []
-        for index, data in enumerate(request.partitions):
+        for data in request.partitions:
             result = ProduceResult(data.topic, data.topic_id, data.partition)
             self.results.append(result)
             try:
@@ -72,27 +73,22 @@ class _PendingProduce:
                 appended = partition.append(data.records, acks, now_ms, in_transaction=in_transaction)
             except RequestError as error:
                 self._refuse(result, error)
-                continue
             except Exception as error:
                 self._refuse(result, self._unexpected(error))
-                continue
-            result.base_offset = appended.base_offset
-            result.log_append_time_ms = appended.log_append_time_ms
-            result.log_start_offset = partition.log.log_start_offset
-            waits.append((index, partition, appended.next_offset))
+            else:
+                result.log_append_time_ms = appended.log_append_time_ms
+                result.log_start_offset = partition.log.log_start_offset
+                if acks:
+                    self._left += 1
+                    acked = partial(self._acked, result, appended.base_offset)
+                    partition.when_acked(appended.next_offset, acks, acked)
         if acks == 0:
             self._finish_silently()
             return
-        if not waits:
-            self._answer()
-            return
-        for index, _, _ in waits:
-            self._open.add(index)
-        for index, partition, next_offset in waits:
-            partition.when_acked(next_offset, acks, partial(self._acked, index))
-        if self._open and acks == ACKS_ALL:
+        if self._left > 1 and acks == ACKS_ALL:
             wait_s = max(request.timeout_ms, 0) / 1000
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_out)
+        self._one_less()
 
     def _topic_of(self, data: ProducePartition) -> str:
         if data.topic_id is None:
@@ -118,21 +114,27 @@ class _PendingProduce:
             )
             if found is not None:
                 result.current_leader = (found.leader, found.leader_epoch)
-                self._leaders.add(found.leader)
+                self._leaders = {found.leader, *(self._leaders or ())}
 
-    def _acked(self, index: int, error: RequestError | None) -> None:
-        if error is not None:
-            self._refuse(self.results[index], error)
-        self._open.discard(index)
-        if not self._open:
+    def _acked(self, result: ProduceResult, base_offset: int, error: RequestError | None) -> None:
+        if error is None:
+            result.base_offset = base_offset
+        else:
+            self._refuse(result, error)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if self._left == 0:
             self._answer()
 
     def _time_out(self) -> None:
         """The batches may still be replicated later: the client has to find out by itself."""
-        for index in self._open:
-            code = ErrorCode.request_timed_out
-            self._refuse(self.results[index], RequestError(code, "not all in-sync replicas answered in time"))
-        self._open.clear()
+        late = RequestError(ErrorCode.request_timed_out, "not all in-sync replicas answered in time")
+        for result in self.results:
+            if result.base_offset < 0 and result.error_code == ErrorCode.none:
+                self._refuse(result, late)
+        self._left = 0
         self._answer()
 
     def _answer(self) -> None:
