@@ -10,7 +10,7 @@ from typing import Final
 
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
-from chronik.replication.partition import ACKS_ALL, Partition
+from chronik.replication.partition import ACKS_ALL
 from chronik.server.dispatch import HotCall, error_of, handles_hot
 from chronik.server.topics import ensure_topic
 from chronik.transactions.coordinator import ProducerIdentity
