@@ -184,6 +184,12 @@ class Settings:
     )
 
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
+    published_index_dir: Path | None = _setting(
+        None, "where `chronik pipeline index` publishes; searches also find what only lies there"
+    )
+    archive_dir: Path | None = _setting(
+        None, "where `chronik pipeline archive` writes Parquet; SQL reads what is archived from there"
+    )
     sql_rows_max: int = _setting(10_000, "rows of one SQL result", minimum=1, maximum=1_000_000)
     sql_timeout_ms: int = _setting(30_000, "longest run of one SQL query", minimum=100, maximum=3_600_000)
     sql_memory_bytes_max: int = _setting(

@@ -46,6 +46,8 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     sql_memory_bytes: int = 1 << 30
     sql_rows_max: int = 10_000
     sql_seconds_max: float = 30.0
+    archive_dir: str | None = None
+    published_index_dir: str | None = None
 
 
 class Child:
@@ -146,7 +148,10 @@ class Child:
         if self._sql is None:
             from chronik.query.sql import SqlEngine  # DuckDB and Arrow: only when somebody asks
 
-            self._sql = SqlEngine(self._root / "sql", self._connect, self._options)
+            archive = self._options.archive_dir
+            self._sql = SqlEngine(
+                self._root / "sql", self._connect, self._options, None if archive is None else Path(archive)
+            )
         return await getattr(self._sql, method)(body)
 
 

@@ -196,6 +196,8 @@ class QueryGateway:
             "sql_memory_bytes": self._settings.sql_memory_bytes_max,
             "sql_rows_max": self._settings.sql_rows_max,
             "sql_seconds_max": self._settings.sql_timeout_ms / 1000,
+            "archive_dir": _path(self._settings.archive_dir),
+            "published_index_dir": _path(self._settings.published_index_dir),
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -255,3 +257,7 @@ class QueryGateway:
                 reached = partition.log_start_offset if seen is None else seen.next_offset
                 out[partition.tp] = max(0, partition.last_stable_offset - reached)
         return out
+
+
+def _path(given: Path | None) -> str | None:
+    return None if given is None else str(given)

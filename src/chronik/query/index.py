@@ -15,21 +15,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import tantivy
 
+from chronik.published.documents import FORMAT, FORMAT_FILE, add_document, index_schema
 from chronik.query.dsl import Translator
 from chronik.query.messages import QueryError
 from chronik.records.reader import Record
 
 __all__ = ["IndexDamaged", "TopicIndex"]
 
-FORMAT: Final = "1"
 WRITER_BYTES: Final = 24 * 1024 * 1024
-TEXT_BYTES_MAX: Final = 256 * 1024
 _FOOTER_MAGIC: Final = 1337
 _FOOTER_TAIL: Final = struct.Struct("<II")
-_MUTABLE: Final = frozenset({"meta.json", ".managed.json", "chronik.format"})
+_MUTABLE: Final = frozenset({"meta.json", ".managed.json", FORMAT_FILE})
 
 
 class IndexDamaged(Exception):
@@ -51,18 +49,6 @@ class Found(NamedTuple):
     words: set[str]
 
 
-def _schema() -> tantivy.Schema:
-    builder = tantivy.SchemaBuilder()
-    builder.add_unsigned_field("_partition", stored=True, indexed=True, fast=True)
-    builder.add_unsigned_field("_offset", stored=True, indexed=True, fast=True)
-    builder.add_integer_field("_timestamp", stored=True, indexed=True, fast=True)
-    builder.add_unsigned_field("_has_key", indexed=True)
-    builder.add_text_field("_key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("_text", stored=True)
-    builder.add_json_field("json", fast=True, expand_dots_enabled=True)
-    return builder.build()
-
-
 class TopicIndex:
     """Not safe for use from two threads at once, except that `search` may run beside the writing methods."""
 
@@ -70,7 +56,7 @@ class TopicIndex:
         """Open what is there, or begin anew. Raises IndexDamaged for files that cannot be trusted."""
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        mark = path / "chronik.format"
+        mark = path / FORMAT_FILE
         try:
             if (path / "meta.json").exists():
                 if not mark.exists() or mark.read_text() != FORMAT:
@@ -78,7 +64,7 @@ class TopicIndex:
                 verify(path)
                 self._index = tantivy.Index.open(str(path))
             else:
-                self._index = tantivy.Index(_schema(), path=str(path))
+                self._index = tantivy.Index(index_schema(), path=str(path))
                 mark.write_text(FORMAT)
         except ValueError as error:
             raise IndexDamaged(str(error)) from error
@@ -106,21 +92,12 @@ class TopicIndex:
             self._writer = self._index.writer(WRITER_BYTES, 1)
         count = 0
         for record in records:
-            self._writer_add(self._writer, partition, record)
+            add_document(
+                self._writer, record.key, record.value, partition, record.offset, record.timestamp_ms
+            )
             count += 1
         self.pending += count
         return count
-
-    def _writer_add(self, writer: tantivy.IndexWriter, partition: int, record: Record) -> None:
-        document, value = _document(partition, record)
-        if value is not None:
-            try:
-                writer.add_json(f'{document[:-1]},"json":{value}}}')
-            except ValueError:
-                pass  # deeper or stranger than tantivy takes: its words can still be found
-            else:
-                return
-        writer.add_json(document)
 
     def commit(self) -> None:
         if self._writer is not None and self.pending:
@@ -220,39 +197,6 @@ class TopicIndex:
 
 def _count(found: tantivy.SearchResult) -> int:
     return int(getattr(found, "count", None) or 0)
-
-
-def _document(partition: int, record: Record) -> tuple[str, str | None]:
-    """A document without its JSON field, and the value if it is a JSON object of its own."""
-    fields: dict[str, object] = {
-        "_partition": partition,
-        "_offset": record.offset,
-        "_timestamp": record.timestamp_ms,
-        "_has_key": int(record.key is not None),
-    }
-    if record.key is not None:
-        fields["_key"] = record.key[:1024].decode("utf-8", "replace")
-    value: str | None = None
-    if record.value:
-        with contextlib.suppress(UnicodeDecodeError):
-            text = record.value[:TEXT_BYTES_MAX].decode(
-                "utf-8", "ignore" if len(record.value) > TEXT_BYTES_MAX else "strict"
-            )
-            fields["_text"] = text
-            if len(record.value) <= TEXT_BYTES_MAX and _is_object(record.value):
-                value = text
-    return msgspec.json.encode(fields).decode(), value
-
-
-def _is_object(value: bytes) -> bool:
-    """Exactly one JSON object: it is pasted into a document, so nothing may follow it."""
-    if value.lstrip()[:1] != b"{":
-        return False
-    try:
-        msgspec.json.decode(value, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
 
 
 def _hit(document: tantivy.Document, score: float | None) -> Hit:

@@ -7,31 +7,27 @@ them, and every query has bounds of rows, time and memory.
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime
-import decimal
-import io
 import logging
-import math
-import threading
+import shutil
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
 from chronik.client import Cluster, Consumer, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, TopicPartition
-from chronik.query.columns import SCHEMA, ColumnReader
+from chronik.query.archive import Archive, Archived
+from chronik.query.columns import ColumnReader
 from chronik.query.messages import QueryError
-from chronik.query.pushdown import Bounds, Plan, read_plan
-from chronik.query.tables import PartitionColumns, TopicColumns, literal, quoted, single, table_source
+from chronik.query.pushdown import Bounds
+from chronik.query.run import FilesMoved, Limits, QueryRun, describe
+from chronik.query.tables import PartitionColumns, TopicColumns, remove_unknown
 
 __all__ = ["SqlEngine"]
 
@@ -40,15 +36,7 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 2
 QUERY_CHARS_MAX: Final = 100_000
 SAMPLE_RECORDS: Final = 200
-
-
-class Limits(Protocol):
-    @property
-    def sql_memory_bytes(self) -> int: ...
-    @property
-    def sql_rows_max(self) -> int: ...
-    @property
-    def sql_seconds_max(self) -> float: ...
+ATTEMPTS_MAX: Final = 3
 
 
 class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +47,12 @@ class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SqlEngine:
-    def __init__(self, root: Path, connect: Callable[[], Cluster], limits: Limits) -> None:
+    def __init__(
+        self, root: Path, connect: Callable[[], Cluster], limits: Limits, archive_dir: Path | None = None
+    ) -> None:
         self._root = root
+        self._archive = None if archive_dir is None else Archive(archive_dir.resolve())
+        shutil.rmtree(root / ".once", ignore_errors=True)  # of a process that was killed
         root.mkdir(parents=True, exist_ok=True)
         self._connect = connect
         self._limits = limits
@@ -84,12 +76,21 @@ class SqlEngine:
     async def tables(self, _body: Any) -> Any:
         """Every topic, with columns as its youngest records suggest."""
         async with self._connect() as cluster:
-            names = sorted(name for name in await cluster.topics() if not name.startswith("__"))
+            names = sorted(name for name in await self._sweep(cluster) if not name.startswith("__"))
             return {"tables": [await self._describe(cluster, name) for name in names]}
 
+    async def _sweep(self, cluster: Cluster) -> list[str]:
+        """All topics; what was kept of others goes."""
+        topics = await cluster.topics()
+        known = {f"{name}.{info.topic_id}" for name, info in topics.items()}
+        await asyncio.get_running_loop().run_in_executor(self._threads, remove_unknown, self._root, known)
+        return list(topics)
+
     async def _describe(self, cluster: Cluster, name: str) -> dict[str, Any]:
+        info = (await cluster.topics([name]))[name]
         tps = [TopicPartition(name, number) for number in await cluster.partitions(name)]
         low = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
+        archived = await self._look(name, str(info.topic_id), Bounds())
         high = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
         starts = {tp: max(low[tp].offset, high[tp].offset - SAMPLE_RECORDS) for tp in tps}
         ends = {tp: at.offset for tp, at in high.items() if starts[tp] < at.offset}
@@ -101,37 +102,25 @@ class SqlEngine:
                 async for part in consumer.batches(ends):
                     batches += ColumnReader(name, part.tp.partition).read(part, ends[part.tp])
 
-        def work() -> list[dict[str, str]]:
-            with duckdb.connect(config={"threads": "1"}) as connection:
-                connection.execute("SET TimeZone = 'UTC'")
-                connection.register("sample", pa.Table.from_batches(batches, SCHEMA))
-                described = connection.execute(f"DESCRIBE {table_source(connection, 'sample')}").fetchall()
-            columns = [{"name": "topic", "type": "VARCHAR"}]
-            return columns + [{"name": column, "type": kind} for column, kind, *_ in described]
-
-        loop = asyncio.get_running_loop()
-        rows = sum(at.offset - low[tp].offset for tp, at in high.items())
-        return {"name": name, "rows": rows, "columns": await loop.run_in_executor(self._threads, work)}
+        seams = {tp: _seam(tp, low[tp].offset, archived) for tp in tps}
+        rows = sum(max(0, at.offset - seams[tp]) for tp, at in high.items())
+        rows += archived.rows if archived is not None else 0
+        work = partial(describe, batches, archived)
+        columns = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return {"name": name, "rows": rows, "columns": columns}
 
     # --- running -------------------------------------------------------------------------------------
 
-    async def _within_limits(self, request: SqlRequest, finish: Callable[[_Run], Any]) -> Any:
+    async def _within_limits(self, request: SqlRequest, finish: Callable[[QueryRun], Any]) -> Any:
         if len(request.query) > QUERY_CHARS_MAX:
             raise QueryError(400, "invalid_sql", f"A query has at most {QUERY_CHARS_MAX} characters.")
         seconds = self._limits.sql_seconds_max
         if request.timeout_ms is not None:
             seconds = min(seconds, max(1, request.timeout_ms) / 1000)
-        rows = min(self._limits.sql_rows_max, max(0, request.limit or self._limits.sql_rows_max))
         began = time.monotonic()
         try:
             async with asyncio.timeout(seconds), self._slots:
-                run = _Run(self._root, self._limits, request.query, rows)
-                try:
-                    await self._prepare(run)
-                    left = seconds - (time.monotonic() - began)
-                    answer = await self._on_thread(run, lambda: run.bounded(left, finish))
-                finally:
-                    run.stop()
+                answer = await self._attempts(request, began + seconds, finish)
         except TimeoutError:
             raise QueryError(
                 408,
@@ -142,7 +131,25 @@ class SqlEngine:
             answer["took"] = round((time.monotonic() - began) * 1000, 3)
         return answer
 
-    async def _on_thread(self, run: _Run, work: Callable[[], Any]) -> Any:
+    async def _attempts(self, request: SqlRequest, deadline: float, finish: Callable[[QueryRun], Any]) -> Any:
+        rows = self._limits.sql_rows_max
+        if request.limit is not None:
+            rows = min(rows, max(0, request.limit))
+        readable = () if self._archive is None else (self._archive.root,)
+        for attempt in range(ATTEMPTS_MAX):
+            run = QueryRun(self._root, self._limits, request.query, rows, readable)
+            try:
+                await self._prepare(run)
+                left = deadline - time.monotonic()
+                return await self._on_thread(run, partial(run.bounded, left, finish))
+            except (FilesMoved, FileNotFoundError) as error:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise QueryError(409, "unreadable", f"A file cannot be read: {error}") from None
+            finally:
+                run.stop()
+        raise AssertionError("unreachable")
+
+    async def _on_thread(self, run: QueryRun, work: Callable[[], Any]) -> Any:
         task = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             return await asyncio.shield(task)
@@ -153,7 +160,7 @@ class SqlEngine:
                 task.exception()  # what it failed with was our doing
             raise
 
-    async def _prepare(self, run: _Run) -> None:
+    async def _prepare(self, run: QueryRun) -> None:
         plan = await self._on_thread(run, run.plan_reading)
         async with self._connect() as cluster:
             known = await cluster.topics(plan.tables) if plan.tables else {}
@@ -165,7 +172,7 @@ class SqlEngine:
                     await self._read_topic(run, cluster, table, str(info.topic_id), plan.bounds)
 
     async def _read_topic(
-        self, run: _Run, cluster: Cluster, name: str, topic_id: str, bounds: Bounds
+        self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: Bounds
     ) -> None:
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != topic_id:
@@ -177,30 +184,44 @@ class SqlEngine:
         low = {
             tp: at.offset for tp, at in (await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))).items()
         }
+        # In this order: what is archived and then deleted between the two looks is not missed.
+        archived = await self._look(name, topic_id, bounds)
+        seams = {tp: _seam(tp, start, archived) for tp, start in low.items()}
         high = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
         ends = {tp: min(at.offset, bounds.end_offset) for tp, at in high.items()}
-        firsts = await _firsts(cluster, low, ends, bounds)
-        kept = {tp: self._columns(topic, tp, low[tp], firsts[tp]) for tp in tps}
+        firsts = await _firsts(cluster, seams, ends, bounds)
+        kept = {tp: self._columns(run, topic, tp, seams[tp], firsts[tp]) for tp in tps}
         behind = {tp: ends[tp] for tp in tps if kept[tp].position < ends[tp]}
         if behind:
             await self._catch_up(run, cluster, name, kept, behind)
-        starts = {tp.partition: start for tp, start in low.items()}
-        await self._on_thread(run, lambda: run.add_table(name, [kept[tp] for tp in tps], starts))
+        starts = {tp.partition: start for tp, start in seams.items()}
+        columns = [kept[tp] for tp in tps]
+        await self._on_thread(
+            run, lambda: run.guarded(lambda: run.add_table(name, columns, starts, archived))
+        )
 
-    def _columns(self, topic: TopicColumns, tp: TopicPartition, start: int, first: int) -> PartitionColumns:
+    async def _look(self, name: str, topic_id: str, bounds: Bounds) -> Archived | None:
+        if self._archive is None:
+            return None
+        work = partial(self._archive.look, name, topic_id, bounds)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _columns(
+        self, run: QueryRun, topic: TopicColumns, tp: TopicPartition, start: int, first: int
+    ) -> PartitionColumns:
         """What is kept of a partition, or a throw-away place when the query needs only its end."""
         kept = topic.partition(tp.partition)
         kept.trim(start)
         if kept.is_empty:
             kept.begin_at(start)
         if first > kept.position:
-            kept = PartitionColumns(self._root / ".once" / uuid.uuid4().hex)
+            kept = run.once()
             kept.begin_at(first)
         return kept
 
     async def _catch_up(
         self,
-        run: _Run,
+        run: QueryRun,
         cluster: Cluster,
         name: str,
         kept: Mapping[TopicPartition, PartitionColumns],
@@ -221,6 +242,11 @@ class SqlEngine:
                 await self._on_thread(run, work)
 
 
+def _seam(tp: TopicPartition, log_start_offset: int, archived: Archived | None) -> int:
+    """The first offset that is read from the log."""
+    return max(log_start_offset, archived.ends.get(tp.partition, 0) if archived is not None else 0)
+
+
 async def _firsts(
     cluster: Cluster, low: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bounds: Bounds
 ) -> dict[TopicPartition, int]:
@@ -231,146 +257,3 @@ async def _firsts(
         for tp, found in at.items():
             firsts[tp] = max(firsts[tp], found.offset if found.offset >= 0 else ends[tp])
     return firsts
-
-
-class _Run:
-    """One query in a database of its own."""
-
-    def __init__(self, root: Path, limits: Limits, query: str, rows_max: int) -> None:
-        self._query = query.strip().rstrip(";")
-        self._rows_max = rows_max
-        self._sources: list[str] = []
-        self._lock = threading.Lock()
-        self._open = True
-        self.connection = duckdb.connect(
-            config={
-                "threads": "1",
-                "memory_limit": f"{limits.sql_memory_bytes // 1024} KiB",
-                "temp_directory": str(root / ".spill"),
-                "max_temp_directory_size": f"{4 * limits.sql_memory_bytes // 1024} KiB",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "preserve_insertion_order": "false",
-            }
-        )
-        self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(f"SET allowed_directories = [{literal(f'{root.resolve()}/')}]")
-        self.connection.execute("SET enable_external_access = false")
-        self.connection.execute("SET lock_configuration = true")
-
-    def interrupt(self) -> None:
-        with self._lock:
-            if self._open:
-                self.connection.interrupt()
-
-    def stop(self) -> None:
-        with self._lock:
-            self._open = False
-        self.connection.close()
-
-    def plan_reading(self) -> Plan:
-        serialized = single(self.connection, "SELECT json_serialize_sql(?)", [self._query])
-        return read_plan(self._query, serialized, self._evaluate)
-
-    def _evaluate(self, expression: str) -> int | None:
-        try:
-            value = single(self.connection, f"SELECT {expression}")
-        except duckdb.Error:
-            return None
-        return value if isinstance(value, int) else None
-
-    def add_table(self, name: str, kept: list[PartitionColumns], starts: Mapping[int, int]) -> None:
-        files = [path for one in kept for path in one.files()]
-        tail = [batch for one in kept for batch in one.tail()]
-        parts = []
-        if files:
-            listed = ", ".join(literal(str(path.resolve())) for path in files)
-            parts.append(f"SELECT * FROM read_parquet([{listed}], union_by_name = true)")
-        if tail or not files:
-            held = f"tail_{len(self._sources)}"
-            self.connection.register(held, pa.Table.from_batches(tail, SCHEMA))
-            parts.append(table_source(self.connection, quoted(held)))
-        gone = " OR ".join(
-            f'(partition = {p} AND "offset" < {start})' for p, start in starts.items() if start
-        )
-        where = f" WHERE NOT ({gone})" if gone else ""
-        source = " UNION ALL BY NAME ".join(f"({part})" for part in parts)
-        view = f"CREATE VIEW {quoted(name)} AS SELECT {literal(name)} AS topic, * FROM ({source}){where}"
-        self.connection.execute(view)
-        self._sources.append(f"{name}: {len(files)} files, {sum(b.num_rows for b in tail)} rows in memory")
-
-    def bounded(self, seconds: float, finish: Callable[[_Run], Any]) -> Any:
-        """Run on a thread; stopped from outside, or by itself when its time is up."""
-        timer = threading.Timer(max(0.01, seconds), self.interrupt)
-        timer.start()
-        try:
-            return finish(self)
-        except duckdb.InterruptException:
-            raise TimeoutError from None
-        except duckdb.OutOfMemoryException as error:
-            raise QueryError(
-                413, "out_of_memory", f"The query needs more memory than it may have: {error}"
-            ) from None
-        except duckdb.Error as error:
-            raise QueryError(400, "invalid_sql", str(error)) from None
-        finally:
-            timer.cancel()
-
-    def rows(self, form: str) -> Any:
-        result = self.connection.execute(self._query)
-        if form == "arrow":
-            return _arrow(result, self._rows_max)
-        columns = [{"name": name, "type": str(kind)} for name, kind, *_ in result.description or ()]
-        rows = result.fetchmany(self._rows_max + 1)
-        is_cut = len(rows) > self._rows_max
-        plain_rows = [[plain(value) for value in row] for row in rows[: self._rows_max]]
-        answer = {"columns": columns, "rows": plain_rows, "row_count": len(plain_rows), "is_cut": is_cut}
-        return answer if form == "json" else {"csv": _csv(answer), "is_cut": is_cut}
-
-    def plan(self) -> Any:
-        rows = self.connection.execute(f"EXPLAIN {self._query}").fetchall()
-        text = "\n".join(str(row[-1]) for row in rows)
-        return {"plan": "\n".join([*self._sources, "", text])}
-
-
-def _arrow(result: duckdb.DuckDBPyConnection, rows_max: int) -> dict[str, Any]:
-    found: Any = result
-    # DuckDB 1.x and 2.x have different names for it.
-    table = (getattr(found, "to_arrow_table", None) or found.fetch_arrow_table)()
-    cut = table.slice(0, rows_max)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, cut.schema) as writer:
-        writer.write_table(cut)
-    return {"arrow": sink.getvalue(), "is_cut": table.num_rows > rows_max}
-
-
-def _csv(answer: Mapping[str, Any]) -> str:
-    import csv
-
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow([column["name"] for column in answer["columns"]])
-    for row in answer["rows"]:
-        writer.writerow([msgspec.json.encode(v).decode() if isinstance(v, dict | list) else v for v in row])
-    return sink.getvalue()
-
-
-def plain(value: Any) -> Any:
-    """A value of DuckDB's as JSON has it: times as ISO text, bytes as base64, what is no number as null."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case datetime.datetime() | datetime.date() | datetime.time():
-            return value.isoformat()
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode()
-        case decimal.Decimal():
-            return float(value)
-        case list() | tuple():
-            return [plain(one) for one in value]
-        case dict():
-            return {str(name): plain(one) for name, one in value.items()}
-        case _:
-            return str(value)

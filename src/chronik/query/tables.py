@@ -8,10 +8,11 @@ that the values in that file have; DuckDB finds the common type over all of them
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,9 @@ FLUSH_ROWS: Final = 50_000
 FLUSH_BYTES: Final = 32 * 1024 * 1024
 JSON_COLUMNS_MAX: Final = 300
 BASE_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_TEXT: Final = "COALESCE(TRY(decode({0})), {0}::VARCHAR)"
+TEXT: Final = "COALESCE(TRY(decode({0})), {0}::VARCHAR)"
+TIMESTAMP: Final = "timestamp::TIMESTAMP AS timestamp"
+HEADERS_TYPE: Final = 'STRUCT("key" VARCHAR, "value" BLOB)[]'
 _NUMBERS: Final = dict.fromkeys(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"), "BIGINT")
 
 
@@ -66,10 +69,13 @@ class PartitionColumns:
         self.first = self.position = self._tail_first = offset
 
     def trim(self, log_start_offset: int) -> None:
-        """Forget files whose records the log has deleted."""
+        """Forget what nobody reads here any more: the log has deleted it, or an archive holds it."""
         while self._files and self._files[0][1] <= log_start_offset:
             self._files.pop(0)[2].unlink(missing_ok=True)
             self.first = self._files[0][0] if self._files else self._tail_first
+        if self.position <= log_start_offset:
+            self._tail = []
+            self.begin_at(log_start_offset)
 
     def add(self, batches: list[pa.RecordBatch], next_offset: int) -> None:
         self._tail += batches
@@ -135,29 +141,36 @@ def single(connection: duckdb.DuckDBPyConnection, query: str, given: list[Any] |
 
 def table_source(connection: duckdb.DuckDBPyConnection, relation: str) -> str:
     """SELECT that turns raw columns into the table's: text for bytes, a column for each JSON field."""
-    text = f"SELECT *, {_TEXT.format('value')} AS text FROM {relation}"
+    text = f"SELECT *, {TEXT.format('value')} AS text FROM {relation}"
     objects = f"SELECT text::JSON AS value FROM ({text}) WHERE text LIKE '{{%' AND json_valid(text)"
     structure = single(connection, f"SELECT json_group_structure(value) FROM ({objects})")
     fields = json.loads(structure) if structure else {}
     extracted = json_columns(fields if isinstance(fields, Mapping) else {})
     return (
-        'SELECT partition, "offset", timestamp::TIMESTAMP AS timestamp, '
-        f"{_TEXT.format('key')} AS key, text AS value, headers{''.join(extracted)} "
+        f'SELECT partition, "offset", {TIMESTAMP}, '
+        f"{TEXT.format('key')} AS key, text AS value, headers{''.join(extracted)} "
         f"FROM (SELECT *, CASE WHEN text LIKE '{{%' AND json_valid(text) THEN text END AS document "
         f"FROM ({text}))"
     )
 
 
-def json_columns(structure: Mapping[str, Any]) -> list[str]:
-    columns = []
+def column_names(fields: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The fields of values that become columns, with the names those have."""
     taken = {name.lower() for name in BASE_COLUMNS}
-    for name, kind in list(structure.items())[:JSON_COLUMNS_MAX]:
+    for name in itertools.islice(fields, JSON_COLUMNS_MAX):
         if not name or "\x00" in name:
             continue
         column = name
         while column.lower() in taken:
             column = f"value.{column}"
         taken.add(column.lower())
+        yield name, column
+
+
+def json_columns(structure: Mapping[str, Any]) -> list[str]:
+    columns = []
+    for name, column in column_names(structure):
+        kind = structure[name]
         path = literal("$." + json.dumps(name, ensure_ascii=False))
         if isinstance(kind, str) and kind not in ("JSON", "NULL"):
             target = _NUMBERS.get(kind, kind)
@@ -173,5 +186,5 @@ def remove_unknown(root: Path, known: set[str]) -> None:
     """Columns of topics that are gone."""
     with contextlib.suppress(FileNotFoundError):
         for path in root.iterdir():
-            if path.is_dir() and path.name not in known:
+            if path.is_dir() and path.name not in known and not path.name.startswith("."):
                 shutil.rmtree(path, ignore_errors=True)

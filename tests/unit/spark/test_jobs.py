@@ -12,6 +12,7 @@ import tantivy
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from chronik.model import TopicPartition
+from chronik.published.documents import add_document, index_schema
 from chronik.records.batch import reseal
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -19,7 +20,7 @@ from chronik.spark.jobs.audit_source import Replica, _Order, _read_file, examine
 from chronik.spark.jobs.avro import decoder, spark_type
 from chronik.spark.jobs.compact import is_expired
 from chronik.spark.jobs.decoding import merge
-from chronik.spark.jobs.index import add_document, combine, schema
+from chronik.spark.jobs.index import combine
 from chronik.spark.jobs.plots import bars, lines, table
 from chronik.spark.jobs.steps import plan
 from chronik.spark.planning import Bounds, DataLoss
@@ -125,7 +126,7 @@ def test_days_expire() -> None:
 
 def shard(path: Path, first: int, count: int) -> Path:
     path.mkdir()
-    writer = tantivy.Index(schema(), path=str(path)).writer(16 * 1024 * 1024, 1)
+    writer = tantivy.Index(index_schema(), path=str(path)).writer(16 * 1024 * 1024, 1)
     for number in range(first, first + count):
         add_document(writer, b"k", b'{"n": %d, "deep": {"er": "word%d"}}' % (number, number), 0, number, 5)
     writer.commit()
@@ -147,7 +148,7 @@ def test_shards_become_one_index(tmp_path: Path) -> None:
 
 def test_odd_values_are_indexed_as_text_or_not_at_all(tmp_path: Path) -> None:
     tmp_path.joinpath("s").mkdir()
-    writer = tantivy.Index(schema(), path=str(tmp_path / "s")).writer(16 * 1024 * 1024, 1)
+    writer = tantivy.Index(index_schema(), path=str(tmp_path / "s")).writer(16 * 1024 * 1024, 1)
     for number, value in enumerate([None, b"", b"\xff\xfe", b"plain words", b"[1, 2]", b'{"a": 1} {"b": 2}']):
         add_document(writer, None, value, 3, number, 0)
     writer.commit()

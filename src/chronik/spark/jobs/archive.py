@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from chronik.model import ChronikError
+from chronik.published.steps import DEAD_LETTERS, Step
 from chronik.spark.jobs.decoding import decode_json, decode_raw, infer_json, merge
 from chronik.spark.jobs.files import Folder
-from chronik.spark.jobs.steps import Plan, Step, StepLog, look, plan
+from chronik.spark.jobs.steps import Plan, StepLog, look, plan
 from chronik.spark.options import Connect
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ Progress = Callable[[int, int], None]
 """Called with records done and records there are."""
 
 STEP_RECORDS: Final = 10_000_000
-DEAD_LETTERS: Final = "_dead_letters"
 INTENT: Final = "_chronik/{topic}/intent"
 
 

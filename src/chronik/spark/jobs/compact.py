@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chronik.published.steps import META, Step
 from chronik.spark.jobs.files import FileInfo, Folder
-from chronik.spark.jobs.steps import Step, StepLog
+from chronik.spark.jobs.steps import StepLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,7 @@ class Compacted:
 
 
 def topics_in(folder: Folder) -> list[str]:
-    return [name for name in folder.names("_chronik") if name != "staging"]
+    return [name for name in folder.names(META) if name != "staging"]
 
 
 def compact(

@@ -8,7 +8,6 @@ known by partition and offset; their fields are those of the nodes' own indexes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -21,35 +20,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from chronik.model import ChronikError
+from chronik.published.documents import (
+    CURRENT,
+    FORMAT,
+    FORMAT_FILE,
+    Manifest,
+    add_document,
+    index_schema,
+    read_manifest,
+)
 from chronik.spark.jobs.steps import Plan, look, plan
 from chronik.spark.options import Connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import tantivy
     from pyspark.sql import SparkSession
 
-FORMAT: Final = "1"
-CURRENT: Final = "current.json"
 STAGING: Final = ".staging"
 STEP_RECORDS: Final = 2_000_000
 WRITER_BYTES: Final = 64 * 1024 * 1024
-TEXT_BYTES_MAX: Final = 256 * 1024
-KEY_BYTES_MAX: Final = 1024
 MERGE_SEGMENTS_MIN: Final = 12
 """From so many segments on, tantivy is asked to merge them."""
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`current.json`: which folder is the index, and how far it goes."""
-
-    format: str
-    topic: str
-    topic_id: str
-    version: int
-    path: str
-    offsets: dict[str, int]
-    documents: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +93,6 @@ def index(
         done.steps += 1
 
 
-def read_manifest(root: Path) -> Manifest | None:
-    try:
-        return msgspec.json.decode((root / CURRENT).read_bytes(), type=Manifest)
-    except FileNotFoundError:
-        return None
-
-
 def _next_plan(topic: str, manifest: Manifest | None, options: IndexOptions) -> Plan:
     return plan(
         manifest.offsets if manifest is not None else None,
@@ -149,7 +133,7 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
 
     path = Path(place) / uuid.uuid4().hex
     path.mkdir()
-    made = tantivy.Index(schema(), path=str(path))
+    made = tantivy.Index(index_schema(), path=str(path))
     writer = made.writer(WRITER_BYTES, 1)
     documents = 0
     for batch in batches:
@@ -166,69 +150,6 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
         yield pa.RecordBatch.from_pydict({"path": [str(path)], "documents": [documents]})
     else:
         shutil.rmtree(path)
-
-
-def schema() -> tantivy.Schema:
-    """The fields of a node's own index of a topic."""
-    import tantivy
-
-    builder = tantivy.SchemaBuilder()
-    builder.add_unsigned_field("_partition", stored=True, indexed=True, fast=True)
-    builder.add_unsigned_field("_offset", stored=True, indexed=True, fast=True)
-    builder.add_integer_field("_timestamp", stored=True, indexed=True, fast=True)
-    builder.add_unsigned_field("_has_key", indexed=True)
-    builder.add_text_field("_key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("_text", stored=True)
-    builder.add_json_field("json", fast=True, expand_dots_enabled=True)
-    return builder.build()
-
-
-def add_document(
-    writer: tantivy.IndexWriter,
-    key: bytes | None,
-    value: bytes | None,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-) -> None:
-    fields: dict[str, object] = {
-        "_partition": partition,
-        "_offset": offset,
-        "_timestamp": timestamp_ms,
-        "_has_key": int(key is not None),
-    }
-    if key is not None:
-        fields["_key"] = key[:KEY_BYTES_MAX].decode("utf-8", "replace")
-    text = _text(value)
-    if text is not None:
-        fields["_text"] = text
-    document = msgspec.json.encode(fields).decode()
-    if text is not None and value is not None and len(value) <= TEXT_BYTES_MAX and _is_object(value):
-        with contextlib.suppress(ValueError):  # deeper or stranger than tantivy takes: words are found anyway
-            writer.add_json(f'{document[:-1]},"json":{text}}}')
-            return
-    writer.add_json(document)
-
-
-def _text(value: bytes | None) -> str | None:
-    if not value:
-        return None
-    try:
-        cut = len(value) > TEXT_BYTES_MAX
-        return value[:TEXT_BYTES_MAX].decode("utf-8", "ignore" if cut else "strict")
-    except UnicodeDecodeError:
-        return None
-
-
-def _is_object(value: bytes) -> bool:
-    """Exactly one JSON object: it is pasted into a document, so nothing may follow it."""
-    if value.lstrip()[:1] != b"{":
-        return False
-    try:
-        msgspec.json.decode(value, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
 
 
 def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence[str]) -> None:
@@ -272,7 +193,7 @@ def combine(parts: Sequence[Path], target: Path) -> int:
 
     target.mkdir(parents=True)
     if not parts:
-        tantivy.Index(schema(), path=str(target))
+        tantivy.Index(index_schema(), path=str(target))
     meta: dict[str, Any] = {}
     managed: list[str] = []
     for part in parts:
@@ -287,7 +208,7 @@ def combine(parts: Sequence[Path], target: Path) -> int:
     if parts:
         (target / ".managed.json").write_text(json.dumps([*managed, "meta.json"]))
         (target / "meta.json").write_text(json.dumps(meta))
-    (target / "chronik.format").write_text(FORMAT)
+    (target / FORMAT_FILE).write_text(FORMAT)
     opened = tantivy.Index.open(str(target))
     if len(meta.get("segments", ())) >= MERGE_SEGMENTS_MIN:
         writer = opened.writer(WRITER_BYTES, 1)

@@ -9,36 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 import msgspec
 
 from chronik.model import ChronikError, TopicPartition
+from chronik.published.steps import META, Step, step_path
 from chronik.spark.jobs.files import AlreadyThere, Folder
 from chronik.spark.options import Connect, Position, ReadOptions, Subscription
 from chronik.spark.planning import Bounds, DataLoss, survey
 from chronik.spark.ranges import OffsetRange, cap
-
-_META: Final = "_chronik"
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    version: int
-    topic: str
-    topic_id: str = ""
-    kind: str = "append"
-    ranges: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Offsets of this step by partition, the end left out."""
-    offsets: dict[str, int] = msgspec.field(default_factory=dict)
-    """Where the next step begins."""
-    moves: dict[str, str] = msgspec.field(default_factory=dict)
-    """Files in staging and where they go."""
-    removes: tuple[str, ...] = ()
-    """Files that this step replaces."""
-    rows: int = 0
-    dead: int = 0
-    schema: Any = None
-    """Of the decoded values; the next step's contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +64,7 @@ class StepLog:
 
     @property
     def staging(self) -> str:
-        return f"{_META}/staging/{self.topic}"
+        return f"{META}/staging/{self.topic}"
 
     @property
     def version(self) -> int:
@@ -93,13 +72,13 @@ class StepLog:
         return self.last.version + 1 if self.last is not None else 0
 
     def _path(self, version: int) -> str:
-        return f"{_META}/{self.topic}/{version:012d}.json"
+        return step_path(self.topic, version)
 
     def _read_last(self) -> Step | None:
-        names = [name for name in self.folder.names(f"{_META}/{self.topic}") if name.endswith(".json")]
+        names = [name for name in self.folder.names(f"{META}/{self.topic}") if name.endswith(".json")]
         if not names:
             return None
-        return msgspec.convert(self.folder.read_json(f"{_META}/{self.topic}/{max(names)}"), Step)
+        return msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{max(names)}"), Step)
 
     def commit(self, step: Step) -> None:
         """The step counts from here on."""
@@ -120,8 +99,8 @@ class StepLog:
             self.folder.remove(path)
 
     def steps(self) -> list[Step]:
-        names = [name for name in self.folder.names(f"{_META}/{self.topic}") if name.endswith(".json")]
-        return [msgspec.convert(self.folder.read_json(f"{_META}/{self.topic}/{n}"), Step) for n in names]
+        names = [name for name in self.folder.names(f"{META}/{self.topic}") if name.endswith(".json")]
+        return [msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{n}"), Step) for n in names]
 
 
 def plan(

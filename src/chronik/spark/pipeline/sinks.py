@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from chronik.model import ChronikError
+from chronik.published.documents import CURRENT, FORMAT, Manifest, read_manifest
+from chronik.published.steps import Step
 from chronik.spark.jobs.files import Folder
-from chronik.spark.jobs.index import CURRENT, FORMAT, STAGING, Manifest, combine, read_manifest, replace_file
-from chronik.spark.jobs.steps import Step, StepLog
+from chronik.spark.jobs.index import STAGING, combine, replace_file
+from chronik.spark.jobs.steps import StepLog
 from chronik.spark.options import Connect
 from chronik.spark.pipeline.spec import Sink
 
@@ -167,11 +169,12 @@ def _shard_builder(place: str, first: int) -> Callable[[int, Iterable[Any]], Ite
     def build(task: int, rows: Iterable[Any]) -> Iterator[str]:
         import tantivy
 
-        from chronik.spark.jobs.index import WRITER_BYTES, add_document, schema
+        from chronik.published.documents import add_document, index_schema
+        from chronik.spark.jobs.index import WRITER_BYTES
 
         path = Path(place) / uuid.uuid4().hex
         path.mkdir()
-        writer = tantivy.Index(schema(), path=str(path)).writer(WRITER_BYTES, 1)
+        writer = tantivy.Index(index_schema(), path=str(path)).writer(WRITER_BYTES, 1)
         count = 0
         for row in rows:
             time_ms = int(row.timestamp.timestamp() * 1000) if row.timestamp is not None else 0
