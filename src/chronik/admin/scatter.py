@@ -74,7 +74,8 @@ def _shares(
     context: AdminContext, topics: list[str] | None
 ) -> tuple[dict[NodeId, dict[str, list[int]]], list[dict[str, Any]]]:
     """Which node searches what, and the partitions that nobody can search now."""
-    if context.settings.disable_realtime_index:
+    settings = context.settings
+    if settings.disable_realtime_index and settings.published_index_dir is None:
         raise HttpError(409, "index_disabled", "Real-time indexing is turned off on this node.")
     names = sorted(context.state.topics) if topics is None else topics
     shares: dict[NodeId, dict[str, list[int]]] = {}
@@ -145,6 +146,6 @@ async def search_here(context: AdminContext, share: NodeSearch) -> dict[str, Any
     }
     answer = await context.queries.ask("search", body, timeout_s=SEARCH_SECONDS)
     found = msgspec.convert(answer, SearchResult)
-    lags = context.queries.lag()
+    lags = context.queries.lag(found.reached)
     lag = sum(lags.get(TopicPartition(name, n), 0) for name, ns in share.partitions.items() for n in ns)
     return {**msgspec.to_builtins(found), "lag": lag}

@@ -17,6 +17,7 @@ import msgspec
 from chronik.client import ClientOptions, Cluster
 from chronik.client.options import Address
 from chronik.model import ChronikError, RequestError, TopicPartition
+from chronik.query.history import History
 from chronik.query.indexer import Indexer
 from chronik.query.messages import (
     Answer,
@@ -28,7 +29,7 @@ from chronik.query.messages import (
     write_frame,
 )
 from chronik.query.request import SearchRequest
-from chronik.query.searching import search_local
+from chronik.query.searching import Search
 
 log = logging.getLogger("chronik.query")
 
@@ -48,6 +49,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     sql_seconds_max: float = 30.0
     archive_dir: str | None = None
     published_index_dir: str | None = None
+    realtime_index: bool = True
 
 
 class Child:
@@ -55,7 +57,9 @@ class Child:
         self._options = options
         self._writer = writer
         self._root = Path(options.data_dir)
-        self._indexer = Indexer(self._root / "index", self._connect, self._send)
+        self._indexer = Indexer(self._root / "index", self._connect, self._send, is_on=options.realtime_index)
+        published = options.published_index_dir
+        self._history = None if published is None else History(Path(published))
         self._searchers = ThreadPoolExecutor(2, "search")
         self._sql: Any = None
         self._slots = asyncio.Semaphore(QUESTIONS_AT_ONCE)
@@ -129,7 +133,7 @@ class Child:
                 async with asyncio.timeout(REFRESH_SECONDS):
                     await self._indexer.until(ends)
         loop = asyncio.get_running_loop()
-        work = partial(search_local, self._indexer, request, wanted, body["topic_ids"])
+        work = partial(Search(self._indexer, self._history, request).run, wanted, body["topic_ids"])
         return await loop.run_in_executor(self._searchers, work)
 
     def _indices(self) -> Any:

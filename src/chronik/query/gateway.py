@@ -197,6 +197,7 @@ class QueryGateway:
             "sql_rows_max": self._settings.sql_rows_max,
             "sql_seconds_max": self._settings.sql_timeout_ms / 1000,
             "archive_dir": _path(self._settings.archive_dir),
+            "realtime_index": not self._settings.disable_realtime_index,
             "published_index_dir": _path(self._settings.published_index_dir),
         }
         process = await asyncio.create_subprocess_exec(
@@ -248,13 +249,18 @@ class QueryGateway:
 
     # --- figures -----------------------------------------------------------------------------------
 
-    def lag(self) -> Mapping[TopicPartition, int]:
-        """Committed records that cannot be found yet, per searchable partition led here."""
+    def lag(self, published: Mapping[str, Mapping[int, int]] | None = None) -> Mapping[TopicPartition, int]:
+        """Committed records that cannot be found yet, per searchable partition led here.
+
+        `published` says how far what is published goes, where nothing else is searched.
+        """
         out = {}
         for partition in self._replicas.all():
             if partition.is_leader and partition.config.searchable:
                 seen = self.progress.get(partition.tp)
                 reached = partition.log_start_offset if seen is None else seen.next_offset
+                tp = partition.tp
+                reached = max(reached, (published or {}).get(tp.topic, {}).get(tp.partition, 0))
                 out[partition.tp] = max(0, partition.last_stable_offset - reached)
         return out
 

@@ -11,9 +11,9 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import tantivy
 
@@ -22,12 +22,17 @@ from chronik.query.dsl import Translator
 from chronik.query.messages import QueryError
 from chronik.records.reader import Record
 
-__all__ = ["IndexDamaged", "TopicIndex"]
+__all__ = ["EVERYTHING", "IndexDamaged", "Span", "TopicIndex", "find", "verify"]
 
 WRITER_BYTES: Final = 24 * 1024 * 1024
 _FOOTER_MAGIC: Final = 1337
 _FOOTER_TAIL: Final = struct.Struct("<II")
 _MUTABLE: Final = frozenset({"meta.json", ".managed.json", FORMAT_FILE})
+
+
+Span: TypeAlias = tuple[int, int | None]
+"""Offsets from the first up to the second, which is left out; None for no end."""
+EVERYTHING: Final[Span] = (0, None)
 
 
 class IndexDamaged(Exception):
@@ -147,34 +152,10 @@ class TopicIndex:
         return sum(size for size, _ in self._seen.values())
 
     def search(
-        self, body: Any, partitions: list[int], *, limit: int, order: str | None, ascending: bool
+        self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
     ) -> Found:
-        """The first `limit` hits in these partitions, by score or by `order`, and how many there are."""
-        translator = Translator(self._index)
-        wanted = translator.translate(body)
-        mine = tantivy.Query.term_set_query(self._schema, "_partition", partitions)
-        query = tantivy.Query.boolean_query(
-            [(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, tantivy.Query.const_score_query(mine, 0.0))]
-        )
-        searcher = self._index.searcher()
-        try:
-            found = searcher.search(
-                query,
-                max(1, limit),
-                order_by_field=order,
-                order=tantivy.Order.Asc if ascending else tantivy.Order.Desc,
-            )
-        except ValueError as error:
-            raise QueryError(400, "invalid_query", f"{error}.") from None
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":
-                raise
-            raise QueryError(400, "invalid_query", "The search engine cannot run this query.") from error
-        hits = [
-            _hit(searcher.doc(address), float(value) if order is None else None)
-            for value, address in found.hits[:limit]
-        ]
-        return Found(_count(found), hits, translator.words)
+        """See `find`."""
+        return find(self._index, body, spans, limit=limit, order=order, ascending=ascending)
 
     # --- trust -------------------------------------------------------------------------------------
 
@@ -193,6 +174,54 @@ class TopicIndex:
 
     def _note_files(self) -> None:
         self._seen = {name: seen for name, seen in _files(self.path).items() if name not in _MUTABLE}
+
+
+def find(
+    index: tantivy.Index,
+    body: Any,
+    spans: Mapping[int, Span],
+    *,
+    limit: int,
+    order: str | None,
+    ascending: bool,
+) -> Found:
+    """The first `limit` hits in these spans of partitions, by score or by `order`, and how many there are."""
+    translator = Translator(index)
+    wanted = translator.translate(body)
+    mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
+    query = tantivy.Query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, mine)])
+    searcher = index.searcher()
+    try:
+        found = searcher.search(
+            query,
+            max(1, limit),
+            order_by_field=order,
+            order=tantivy.Order.Asc if ascending else tantivy.Order.Desc,
+        )
+    except ValueError as error:
+        raise QueryError(400, "invalid_query", f"{error}.") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise QueryError(400, "invalid_query", "The search engine cannot run this query.") from error
+    hits = [
+        _hit(searcher.doc(address), float(value) if order is None else None)
+        for value, address in found.hits[:limit]
+    ]
+    return Found(_count(found), hits, translator.words)
+
+
+def _within(schema: tantivy.Schema, spans: Mapping[int, Span]) -> tantivy.Query:
+    whole = [number for number, span in spans.items() if span == EVERYTHING]
+    parts = [tantivy.Query.term_set_query(schema, "_partition", whole)] if whole else []
+    for number, (first, end) in spans.items():
+        if number not in whole:
+            own = tantivy.Query.term_query(schema, "_partition", number)
+            kind = tantivy.FieldType.Unsigned
+            between = tantivy.Query.range_query(schema, "_offset", kind, first, end, include_upper=False)
+            both = [(tantivy.Occur.Must, own), (tantivy.Occur.Must, between)]
+            parts.append(tantivy.Query.boolean_query(both))
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, part) for part in parts])
 
 
 def _count(found: tantivy.SearchResult) -> int:
@@ -219,21 +248,28 @@ def _files(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def verify(path: Path) -> None:
-    """Every file that the index's own list names is there and is what was written."""
+def verify(path: Path, checked: Set[tuple[str, int, int]] = frozenset()) -> set[tuple[str, int, int]]:
+    """Every file that the index's own list names is there and is what was written.
+
+    Files are known by name, size and time; those in `checked` are not read again. Returns all of them.
+    """
     try:
         meta = json.loads((path / "meta.json").read_bytes())
         segments = {str(one["segment_id"]).replace("-", "") for one in meta["segments"]}
     except (ValueError, KeyError, TypeError) as error:
         raise IndexDamaged(f"meta.json cannot be read: {error}") from error
     there: set[str] = set()
-    for entry in path.iterdir():
-        segment = entry.name.partition(".")[0]
+    seen = set()
+    for name, (size, modified) in _files(path).items():
+        segment = name.partition(".")[0]
         if segment in segments:
             there.add(segment)
-            verify_file(entry)
+            if (name, size, modified) not in checked:
+                verify_file(path / name)
+            seen.add((name, size, modified))
     if missing := segments - there:
         raise IndexDamaged(f"{len(missing)} segments are gone")
+    return seen
 
 
 def verify_file(path: Path) -> None:

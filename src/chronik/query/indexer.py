@@ -58,8 +58,15 @@ class Topic:
 
 class Indexer:
     def __init__(
-        self, root: Path, connect: Callable[[], Cluster], on_progress: Callable[[Progress], None]
+        self,
+        root: Path,
+        connect: Callable[[], Cluster],
+        on_progress: Callable[[Progress], None],
+        *,
+        is_on: bool = True,
     ) -> None:
+        self.is_on = is_on
+        """False if nothing is indexed here, so that only what is published can be searched."""
         self._root = root
         self._connect = connect
         self._on_progress = on_progress
@@ -151,7 +158,8 @@ class Indexer:
                     kept.pop(number, None)
             for tp in tps:
                 await self._open_partition(topic, tp.partition, starts[tp].offset, ends[tp].offset)
-        await self._on_thread(self._remove_others)
+        known = {f"{name}.{info.topic_id}" for name, info in (await cluster.topics()).items()}
+        await self._on_thread(partial(self._remove_others, known))
 
     async def _open_partition(self, topic: Topic, number: int, start: int, end: int) -> None:
         if number in topic.positions:
@@ -192,15 +200,10 @@ class Indexer:
     def damaged_from_thread(self, topic: Topic, why: str) -> None:
         self._loop.call_soon_threadsafe(self.damaged, topic, why)
 
-    def _remove_others(self) -> None:
-        """Indexes of topics that are gone, or no longer searchable here and older than a day of disuse."""
-        if not self._root.is_dir():
-            return
-        known = {f"{topic.name}.{topic.topic_id}" for topic in self.topics.values()}
-        names = {topic.name for topic in self.topics.values()}
-        for path in self._root.iterdir():
-            name, _, topic_id = path.name.rpartition(".")
-            if path.name not in known and name in names and _is_uuid(topic_id):
+    def _remove_others(self, known: set[str]) -> None:
+        """Indexes of topics that are gone."""
+        for path in self._root.iterdir() if self._root.is_dir() else ():
+            if path.name not in known and _is_uuid(path.name.rpartition(".")[2]):
                 TopicIndex.remove(path)
 
     async def _take(self, fetched: list[Fetched], idle_since: float) -> None:

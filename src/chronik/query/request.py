@@ -43,6 +43,8 @@ class SearchResult(msgspec.Struct, kw_only=True):
     """Partitions that were searched."""
     failures: list[dict[str, Any]]
     """Partitions that could not be, and why."""
+    reached: dict[str, dict[int, int]]
+    """Where the published index of each topic ends, if nothing else was searched."""
 
 
 def check_request(request: SearchRequest) -> None:

@@ -3,75 +3,115 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from chronik.query.index import Found, Hit, IndexDamaged
+from chronik.query.history import History, PublishedIndex
+from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, Span, TopicIndex
 from chronik.query.indexer import Indexer, Topic
 from chronik.query.messages import QueryError
 from chronik.query.request import NATIVE, SearchRequest, SearchResult, sort_key, sort_of
 
-__all__ = ["search_local"]
+__all__ = ["Search"]
+
+log = logging.getLogger(__name__)
 
 SORTED_MAX: Final = 20_000
 """Hits that may be sorted by a field of the JSON value, which has no column of its own."""
 FRAGMENT_CHARS: Final = 160
 
 
-def search_local(
-    indexer: Indexer,
-    request: SearchRequest,
-    wanted: Mapping[str, list[int]],
-    topic_ids: Mapping[str, str],
-) -> SearchResult:
-    """The best from+size hits of these partitions. Runs on a thread of its own."""
-    result = SearchResult(total=0, hits=[], searched=0, failures=[])
-    for name, partitions in wanted.items():
-        topic = indexer.topics.get(name)
-        if topic is not None and topic.topic_id != topic_ids.get(name):
-            topic = None
-        ready = [number for number in partitions if topic is not None and topic.is_ready(number)]
-        for number in partitions:
-            if number not in ready:
-                reason = "its index is being built"
-                result.failures.append({"index": name, "shard": number, "reason": reason})
-        if topic is not None and ready:
-            try:
-                topic.index.check()
-                _search_topic(topic, ready, request, result)
-            except IndexDamaged as error:
-                indexer.damaged_from_thread(topic, str(error))
-                reason = "its index is damaged and is being built again"
-                result.failures += [{"index": name, "shard": one, "reason": reason} for one in ready]
-    order = sort_of(request)
-    result.hits.sort(key=lambda hit: sort_key(hit, order))
-    del result.hits[request.from_ + request.size :]
-    return result
+class Search:
+    """One search of some partitions. Runs on a thread of its own."""
 
+    def __init__(self, indexer: Indexer, history: History | None, request: SearchRequest) -> None:
+        self._indexer = indexer
+        self._history = history
+        self._request = request
+        self._order = sort_of(request)
+        self.result = SearchResult(total=0, hits=[], searched=0, failures=[], reached={})
 
-def _search_topic(topic: Topic, partitions: list[int], request: SearchRequest, result: SearchResult) -> None:
-    order = sort_of(request)
-    window = request.from_ + request.size
-    native = None if order is None else NATIVE.get(order[0])
-    by_value = order is not None and native is None
-    found = topic.index.search(
-        request.query,
-        partitions,
-        limit=SORTED_MAX if by_value else window,
-        order=native,
-        ascending=order is not None and order[1],
-    )
-    if by_value and found.total > SORTED_MAX:
-        raise QueryError(
-            400,
-            "too_many_to_sort",
-            f"{found.total} hits are too many to sort by {order[0] if order else ''}: at most {SORTED_MAX}. "
-            "Narrow the query, sort by @timestamp, or use SQL.",
+    def run(self, wanted: Mapping[str, list[int]], topic_ids: Mapping[str, str]) -> SearchResult:
+        """The best from+size hits of these partitions."""
+        for name, partitions in wanted.items():
+            topic = self._indexer.topics.get(name)
+            if topic is not None and topic.topic_id != topic_ids.get(name):
+                topic = None
+            self._search(name, topic_ids.get(name, ""), topic, partitions)
+        hits = self.result.hits
+        hits.sort(key=lambda hit: sort_key(hit, self._order))
+        del hits[self._request.from_ + self._request.size :]
+        return self.result
+
+    def _search(self, name: str, topic_id: str, topic: Topic | None, partitions: list[int]) -> None:
+        failed: dict[int, str] = {}
+        published = None
+        try:
+            published = None if self._history is None else self._history.find(name, topic_id)
+        except IndexDamaged as error:
+            log.warning("the published index of %s is damaged: %s", name, error)
+            failed = dict.fromkeys(partitions, f"its published index is damaged: {error}")
+        if not self._indexer.is_on:
+            if published is not None:
+                self._take(name, published, {one: EVERYTHING for one in published.ends if one in partitions})
+                self.result.reached[name] = {one: published.ends.get(one, 0) for one in partitions}
+        else:
+            ready = [one for one in partitions if topic is not None and topic.is_ready(one)]
+            failed |= {one: "its index is being built" for one in partitions if one not in ready}
+            if topic is not None and ready:
+                failed |= self._search_both(topic, published, ready)
+        self.result.searched += len(partitions) - len(failed)
+        self.result.failures += [
+            {"index": name, "shard": number, "reason": reason} for number, reason in failed.items()
+        ]
+
+    def _search_both(
+        self, topic: Topic, published: PublishedIndex | None, ready: list[int]
+    ) -> dict[int, str]:
+        """The node's own index from where the log begins; what was published up to there."""
+        own = dict.fromkeys(ready, EVERYTHING)
+        old: dict[int, Span] = {}
+        starts = {number: topic.starts.get(number, 0) for number in ready}
+        if published is not None:
+            old = {one: (0, starts[one]) for one in ready if starts[one] and published.ends.get(one)}
+            own |= {one: (starts[one], None) for one in old}
+        try:
+            topic.index.check()
+            self._take(topic.name, topic.index, own)
+        except IndexDamaged as error:
+            self._indexer.damaged_from_thread(topic, str(error))
+            return dict.fromkeys(ready, "its index is damaged and is being built again")
+        if published is None:
+            return {}
+        self._take(topic.name, published, old)
+        # Where retention moved on meanwhile, hits between the two starts may be missing.
+        moved = [one for one in ready if topic.starts.get(one, 0) != starts[one]]
+        return dict.fromkeys(moved, "its oldest records are being deleted")
+
+    def _take(self, name: str, index: TopicIndex | PublishedIndex, spans: Mapping[int, Span]) -> None:
+        if not spans:
+            return
+        request, order = self._request, self._order
+        native = None if order is None else NATIVE.get(order[0])
+        by_value = order is not None and native is None
+        found = index.search(
+            request.query,
+            spans,
+            limit=SORTED_MAX if by_value else request.from_ + request.size,
+            order=native,
+            ascending=order is not None and order[1],
         )
-    result.total += found.total
-    result.searched += len(partitions)
-    result.hits += [shown(topic.name, hit, request, found, order) for hit in found.hits]
+        if by_value and found.total > SORTED_MAX:
+            raise QueryError(
+                400,
+                "too_many_to_sort",
+                f"{found.total} hits are too many to sort by {order[0] if order else ''}: "
+                f"at most {SORTED_MAX}. Narrow the query, sort by @timestamp, or use SQL.",
+            )
+        self.result.total += found.total
+        self.result.hits += [shown(name, hit, request, found, order) for hit in found.hits]
 
 
 def shown(

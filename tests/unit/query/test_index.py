@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chronik.query.index import IndexDamaged, TopicIndex
+from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex
 from chronik.query.messages import QueryError
 from chronik.records.reader import Record
 
@@ -48,7 +48,7 @@ def index(tmp_path: Path) -> TopicIndex:
 
 
 def offsets(index: TopicIndex, query: Any, partitions: tuple[int, ...] = (0,)) -> list[int]:
-    found = index.search(query, list(partitions), limit=100, order=None, ascending=False)
+    found = index.search(query, dict.fromkeys(partitions, EVERYTHING), limit=100, order=None, ascending=False)
     assert found.total == len(found.hits)
     return sorted(hit.offset for hit in found.hits)
 

@@ -1,0 +1,80 @@
+"""Search indexes that the pipeline published: what a node's own index no longer holds is found there.
+
+A published index never changes; a new one gets a folder of its own and is named in `current.json`. So it is
+opened once, its files are checked when they are first seen, and every search looks whether there is a newer
+one. Searches read it up to the offset where the node's own index begins, so nothing is found twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tantivy
+
+from chronik.published.documents import FORMAT, read_manifest
+from chronik.query.index import Found, IndexDamaged, Span, find, verify
+
+__all__ = ["History", "PublishedIndex"]
+
+log = logging.getLogger(__name__)
+
+
+class PublishedIndex:
+    def __init__(self, path: Path, ends: Mapping[int, int]) -> None:
+        self.path = path
+        self.ends = ends
+        """By partition, the first offset that it does not hold."""
+        try:
+            self._index = tantivy.Index.open(str(path))
+        except ValueError as error:
+            raise IndexDamaged(str(error)) from error
+        self._index.config_reader("manual")
+
+    def search(
+        self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
+    ) -> Found:
+        return find(self._index, body, spans, limit=limit, order=order, ascending=ascending)
+
+
+class History:
+    """The published indexes under one folder. Used by several threads."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: dict[str, PublishedIndex] = {}
+        self._checked: dict[str, set[tuple[str, int, int]]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, topic: str, topic_id: str) -> PublishedIndex | None:
+        """The index published for this topic, None if there is none. Raises IndexDamaged."""
+        folder = self._root / topic
+        with self._lock:
+            try:
+                manifest = read_manifest(folder)
+            except (msgspec.DecodeError, OSError) as error:
+                raise IndexDamaged(f"its manifest cannot be read: {error}") from error
+            if manifest is None or manifest.topic_id != topic_id:
+                self._open.pop(topic, None)
+                return None
+            if manifest.format != FORMAT:
+                raise IndexDamaged(f"it has format {manifest.format}, not {FORMAT}")
+            path = folder / manifest.path
+            known = self._open.get(topic)
+            if known is None or known.path != path:
+                self._check(topic, path)
+                ends = {int(number): end for number, end in manifest.offsets.items() if number.isdecimal()}
+                known = self._open[topic] = PublishedIndex(path, ends)
+                log.info("searches of %s use the published index %s", topic, path)
+            return known
+
+    def _check(self, topic: str, path: Path) -> None:
+        """Files keep their names and times from one published index to the next: new ones are checked."""
+        try:
+            self._checked[topic] = verify(path, self._checked.get(topic, set()))
+        except OSError as error:
+            raise IndexDamaged(str(error)) from error
