@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[Any], *, partition: int = -1) -> int:
@@ -37,3 +38,17 @@ def orders(count: int, start: int = 0) -> Iterable[dict[str, Any]]:
     notes = ("express delivery please", "gift wrapped", "call before delivery", "")
     for n in range(start, start + count):
         yield {"id": n, "customer": names[n % 4], "total": (n % 1000) / 4, "note": notes[n % 3]}
+
+
+def spread(bootstrap: str, topic: str, count: int, start: int) -> None:
+    """Orders by turns to partitions 0 and 1, so that everybody knows which offset each has."""
+    values = list(orders(count, start))
+    for number in range(2):
+        produce(bootstrap, topic, values[number::2], partition=number)
+
+
+def delete_before(bootstrap: str, topic: str, offset: int, partitions: int) -> None:
+    """As retention does: the log no longer has these records."""
+    wanted = [TopicPartition(topic, number, offset) for number in range(partitions)]
+    for answer in AdminClient({"bootstrap.servers": bootstrap}).delete_records(wanted).values():
+        answer.result()

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from chronik.spark.jobs.archive import ArchiveOptions, archive
 from chronik.spark.jobs.compact import CompactOptions, compact
 from chronik.spark.jobs.index import IndexOptions, index
 from chronik.spark.options import Connect
-from tests.query.conftest import QueryNode, wait_for
-from tests.query.load import orders, produce
+from tests.query.conftest import QueryNode
+from tests.query.load import delete_before, orders, produce, spread
 
 ALL = {"match_all": {}}
 
@@ -33,20 +31,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, published: Path) -> Iterato
         yield running
 
 
-def delete_before(node: QueryNode, topic: str, offset: int, partitions: int) -> None:
-    """As retention does: the log no longer has these records."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    wanted = [TopicPartition(topic, number, offset) for number in range(partitions)]
-    for answer in admin.delete_records(wanted).values():
-        answer.result()
-
-
-def write(node: QueryNode, topic: str, count: int, start: int) -> None:
-    values = list(orders(count, start))
-    for number in range(2):
-        produce(node.bootstrap, topic, values[number::2], partition=number)
-
-
 def test_archive_and_log_are_one_table(server: QueryNode, spark: SparkSession, published: Path) -> None:
     import datetime
 
@@ -61,18 +45,18 @@ def test_archive_and_log_are_one_table(server: QueryNode, spark: SparkSession, p
         return [[count, count, sum(range(count)), sum(value["total"] for value in values), count - 1]]
 
     node.create(topic, 2)
-    write(node, topic, 2000, 0)
+    spread(node.bootstrap, topic, 2000, 0)
     assert node.sql(query) == expected(2000)
     archive(spark, topic, options)
-    write(node, topic, 1000, 2000)
+    spread(node.bootstrap, topic, 1000, 2000)
     produce(node.bootstrap, topic, [b"no JSON", b'{"id": {"of": "another type"}}'], partition=0)
     # Offsets that both have, offsets that only one has: every record once.
     assert node.sql(f"SELECT count(*) FROM {topic}") == [[3002]]
     plan = node.http("POST", "/_sql/explain", {"query": f"SELECT id FROM {topic}"})["plan"]
     assert "1002 rows in memory" in plan
     archive(spark, topic, options)
-    write(node, topic, 500, 3000)
-    delete_before(node, topic, 1500, 2)  # the archive ends right there, but for two bad records
+    spread(node.bootstrap, topic, 500, 3000)
+    delete_before(node.bootstrap, topic, 1500, 2)  # the archive ends right there, but for two bad records
     assert node.sql(f'SELECT count(*), count(DISTINCT (partition, "offset")) FROM {topic}') == [[3502, 3502]]
     good = query + " WHERE customer IS NOT NULL AND TRY_CAST(id AS BIGINT) IS NOT NULL"
     good = good.replace("(id)", "(id::BIGINT)").replace("DISTINCT id", "DISTINCT id::BIGINT")
@@ -95,29 +79,15 @@ def test_searches_find_what_only_a_published_index_has(
     node, topic = server, "notes"
     options = IndexOptions(connect=Connect(bootstrap=node.bootstrap), folder=str(published / "indexes"))
     node.create(topic, 2, searchable=True)
-    write(node, topic, 1000, 0)
+    spread(node.bootstrap, topic, 1000, 0)
     assert node.total(topic, ALL) == 1000
     index(spark, topic, options)
-    write(node, topic, 200, 1000)
+    spread(node.bootstrap, topic, 200, 1000)
     assert node.total(topic, ALL) == 1200, "what both indexes hold is found once"
-    delete_before(node, topic, 300, 2)
-    write(node, topic, 100, 1200)
-    wait_for("everything once", lambda: node.search(topic, ALL)["hits"]["total"]["value"] == 1300)
+    delete_before(node.bootstrap, topic, 300, 2)
+    spread(node.bootstrap, topic, 100, 1200)
+    assert node.total(topic, ALL) == 1300, "the log and the node's index no longer have all of them"
     ada = sum(value["customer"] == "ada" for value in orders(1300))
     assert node.total(topic, {"term": {"customer": "ada"}}) == ada
     hits = node.search(topic, {"terms": {"id": [0, 1, 650, 1299]}}, sort=[{"id": "asc"}])["hits"]["hits"]
     assert [hit["_source"]["id"] for hit in hits] == [0, 1, 650, 1299]
-    node.stop()
-    node.settings["disable_realtime_index"] = True
-    node.start()
-    answer = node.search(topic, ALL)
-    assert (answer["hits"]["total"]["value"], answer["lag"]) == (1000, 300)
-    current = published / "indexes" / topic / "000000"
-    for path in current.iterdir():
-        if path.suffix == ".store":
-            path.write_bytes(path.read_bytes()[:-20] + bytes(20))
-    node.stop()
-    node.start()
-    answer = node.search(topic, ALL)
-    assert answer["_shards"]["failed"] == 2
-    assert "published index is damaged" in answer["_shards"]["failures"][0]["reason"]

@@ -218,7 +218,7 @@ def _within(schema: tantivy.Schema, spans: Mapping[int, Span]) -> tantivy.Query:
         if number not in whole:
             own = tantivy.Query.term_query(schema, "_partition", number)
             kind = tantivy.FieldType.Unsigned
-            between = tantivy.Query.range_query(schema, "_offset", kind, first, end, include_upper=False)
+            between = tantivy.Query.range_query(schema, "_offset", kind, first, end, True, end is None)
             both = [(tantivy.Occur.Must, own), (tantivy.Occur.Must, between)]
             parts.append(tantivy.Query.boolean_query(both))
     return tantivy.Query.boolean_query([(tantivy.Occur.Should, part) for part in parts])
