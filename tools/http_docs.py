@@ -46,12 +46,25 @@ Totals are exact. Partitions that could not be searched (no leader, an index tha
 the total's `relation` is then `gte`. `lag` counts committed records that cannot be found yet; `"refresh": true` waits for them.
 Compaction does not reach the index: it holds every record that came and has not been deleted by retention.
 
+With `published_index_dir` set to the folder that `chronik pipeline index --to FOLDER` publishes to (every node needs it at the same
+place), searches also find records that retention has deleted: the node's own index answers from where its log begins, the published one
+for everything before, so nothing is found twice. A newer index is used by the first search after it was published; one that is damaged
+counts in `_shards.failed`. With real-time indexing turned off, published indexes are all that is searched, and `lag` says what they lack.
+
 ## SQL
 
 Every topic is a table: `topic`, `partition`, `offset`, `timestamp` (UTC), `key`, `value`, `headers`, and a column for each field of JSON
 values. A field named like one of these is called `value.NAME`. Only SELECT is possible, and a query sees committed records up to the moment it
 starts. What was read once is kept in columns, so the next query reads only what came since; conditions on `offset`, `partition` and
 `timestamp` in the WHERE of a query over one topic limit what is read the first time. `offset` is a word of SQL: write `"offset"`.
+
+With `archive_dir` set to the folder that `chronik pipeline archive --to FOLDER` writes (Parquet; a local or mounted folder that every
+node sees at the same place), the archive and the log are one table. The archive's last committed step says by partition where it ends:
+records before that offset are read from the archive, the others from the log, so that none is counted twice or missed, and the table
+keeps what retention has deleted from the log. Archived records differ in this alone: `value` is the decoded record written as JSON again
+(fields that are null are left out), and `headers` are null unless the archive was made with `--headers`. Bad records of the archive
+(`_dead_letters`) are rows like any other, as they came. Days that `chronik pipeline compact --keep-days` removed are gone from the table.
+Archives in Delta or Iceberg tables are for Spark; SQL here reads the log alone then.
 """
 METRICS_HEAD = """\
 # Metrics

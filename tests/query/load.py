@@ -50,5 +50,6 @@ def spread(bootstrap: str, topic: str, count: int, start: int) -> None:
 def delete_before(bootstrap: str, topic: str, offset: int, partitions: int) -> None:
     """As retention does: the log no longer has these records."""
     wanted = [TopicPartition(topic, number, offset) for number in range(partitions)]
-    for answer in AdminClient({"bootstrap.servers": bootstrap}).delete_records(wanted).values():
-        answer.result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures end with it
+    for answer in admin.delete_records(wanted).values():
+        answer.result(60)

@@ -180,7 +180,7 @@ class _PendingFetch:
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._wake)
+            self._timer = self._loop.call_at(self._deadline, self._expire)
         if not self._watched:
             for wanted in self._wanted:
                 topic = wanted.topic or self._services.state.topic_names.get(wanted.topic_id, "")
@@ -188,6 +188,11 @@ class _PendingFetch:
                 if partition is not None:
                     partition.watch(self._wake)
                     self._watched.append(partition)
+
+    def _expire(self) -> None:
+        # Loops may fire a timer a moment before its time; a second wait would have no timer to end it.
+        self._deadline = self._loop.time()
+        self._wake()
 
     def _wake(self) -> None:
         """A watermark moved or time is up: look again, once per turn of the loop."""
