@@ -8,8 +8,10 @@ import confluent_kafka
 import pytest
 
 from chronik.client import Cluster as Client
-from chronik.model import NodeId
+from chronik.client.apis import OFFSET_COMMIT, Api
+from chronik.model import ErrorCode, NodeId
 from chronik.testing import Cluster
+from chronik.wire.api import ApiKey
 from tests.cluster import clients
 
 
@@ -30,6 +32,32 @@ def test_every_node_names_the_same_coordinator_and_not_itself(cluster: Cluster, 
     found = {group: {coordinator(cluster, group, node_id) for node_id in cluster.nodes} for group in groups}
     assert all(len(named) == 1 for named in found.values()), found
     assert len(set().union(*found.values())) > 1, "groups are spread over nodes"
+
+
+def test_a_node_that_does_not_coordinate_a_group_says_so(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    group = f"group-{topic}"
+    owner = coordinator(cluster, group, 1)
+    committed = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+    }
+    beat = {"group_id": group, "generation_id": 1, "member_id": "m"}
+
+    async def ask(node_id: NodeId) -> tuple[ErrorCode, ErrorCode]:
+        async with Client(cluster.bootstrap) as client:
+            commit = await client.send(node_id, OFFSET_COMMIT, committed)
+            heartbeat = await client.send(node_id, Api(ApiKey.HEARTBEAT, 0, 4), beat)
+            return commit.topics[0].partitions[0].error_code, heartbeat.error_code
+
+    for node_id in cluster.nodes:
+        answers = cluster.run(ask(node_id))
+        if node_id == owner:
+            assert answers == (ErrorCode.none, ErrorCode.unknown_member_id)
+        else:
+            assert answers == (ErrorCode.not_coordinator, ErrorCode.not_coordinator)
 
 
 def consumer(cluster: Cluster, group: str, **config: object) -> confluent_kafka.Consumer:
