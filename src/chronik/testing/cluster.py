@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from chronik.client import Admin, ClientOptions
 from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
 from chronik.local.probe import NodeView, ask_http, ask_metadata, look
 from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
+from chronik.records.reader import Record
 from chronik.testing.nodes import WAIT_SECONDS_MAX, ClusterFailed, Nodes
 from chronik.testing.replicas import ReplicaReader, ReplicaView, compare
+
+T = TypeVar("T")
 
 
 class Cluster(Nodes):
@@ -128,19 +131,26 @@ class Cluster(Nodes):
 
     def replicas(self, topic: str, partition: int = 0) -> dict[NodeId, ReplicaView]:
         """The partition as each of its running replicas has it."""
-        tp = TopicPartition(topic, partition)
+        return self._ask_replicas(TopicPartition(topic, partition), ReplicaReader.view)
 
-        async def ask(node_id: NodeId) -> ReplicaView:
+    def records(self, topic: str, partition: int = 0) -> dict[NodeId, list[Record]]:
+        """What can be read from each running replica; where there is compaction, each does its own."""
+        return self._ask_replicas(TopicPartition(topic, partition), ReplicaReader.records)
+
+    def _ask_replicas(
+        self, tp: TopicPartition, question: Callable[[ReplicaReader, TopicPartition], Coroutine[Any, Any, T]]
+    ) -> dict[NodeId, T]:
+        async def ask(node_id: NodeId) -> T:
             reader = await ReplicaReader.open(self._address(node_id))
             try:
-                return await reader.view(tp)
+                return await question(reader, tp)
             finally:
                 reader.close()
 
         answering = self._answering()
         return {
             node_id: self._background.run(ask(node_id))
-            for node_id in self.replicas_of(topic, partition)
+            for node_id in self.replicas_of(tp.topic, tp.partition)
             if node_id in answering
         }
 

@@ -14,6 +14,7 @@ from chronik.client.options import Address as ClientAddress
 from chronik.config_file import Address
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.records.batch import headers
+from chronik.records.reader import Record, read_records
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -78,6 +79,20 @@ class ReplicaReader:
             if not len(data):
                 raise ReplicasDiffer(f"{tp}: nothing can be read at {position}, below the watermark {end}")
         return batches
+
+    async def records(self, tp: TopicPartition) -> list[Record]:
+        """Every record below the watermark that this replica knows of; compaction may have left gaps."""
+        position = await self._offset(tp, EARLIEST)
+        found: list[Record] = []
+        while True:
+            answer = await self._fetch(tp, position)
+            data = memoryview(answer.records or b"")
+            for at, header in headers(data):
+                if header.next_offset > position and not header.is_control:
+                    found += read_records(data[at : at + header.size_bytes])
+                position = max(position, header.next_offset)
+            if not len(data) or position >= answer.high_watermark:
+                return found
 
     async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
         one = {"partition_index": tp.partition, "current_leader_epoch": -1, "timestamp": timestamp}
