@@ -47,6 +47,7 @@ PROGRAMS = (
         ("chromium", "chromium-driver"),
         "the console's browser tests",
     ),
+    Program("OpenSSL", ("openssl",), ("openssl",), "the certificate that the TLS tests use"),
 )
 
 

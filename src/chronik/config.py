@@ -206,7 +206,21 @@ class Settings:
         secret=True,
     )
 
+    http_tls_cert: Path | None = _setting(
+        None, "certificate chain (PEM) of the HTTP port, which then speaks TLS only"
+    )
+    http_tls_key: Path | None = _setting(None, "its private key (PEM); by default in the certificate's file")
+    http_tls_ca: Path | None = _setting(
+        None,
+        "certificates (PEM) that nodes and commands believe besides the system's when they ask a node; "
+        "nodes also believe their own",
+    )
+
     peers: tuple[Peer, ...] = ()
+
+    @property
+    def http_scheme(self) -> str:
+        return "http" if self.http_tls_cert is None else "https"
 
     def advertised(self, *, kafka_port: int) -> Address:
         """Where clients are sent; `kafka_port` is the port really bound, which the setting may leave open."""
@@ -286,6 +300,11 @@ def bootstrap(flag: str | None, env: Mapping[str, str]) -> str:
 def api_key(env: Mapping[str, str]) -> str | None:
     """The key that a client command sends along."""
     return env.get(table()["admin_api_key"].env) or None
+
+
+def http_tls_ca(env: Mapping[str, str]) -> Path | None:
+    """The certificates that a client command believes besides the system's."""
+    return Path(given) if (given := env.get(table()["http_tls_ca"].env)) else None
 
 
 @cache

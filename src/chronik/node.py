@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chronik.admin.context import AdminContext
 from chronik.admin.counts import EventCounts
@@ -36,7 +36,13 @@ from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
 
+if TYPE_CHECKING:
+    import ssl
+
 log = logging.getLogger(__name__)
+
+SILENCE_SECONDS_MAX: Final = 0.5
+"""How long a start may take before HTTP is opened to say what it waits for."""
 
 FEATURES: Final = MappingProxyType(
     {
@@ -104,17 +110,33 @@ class Node:
         self._parts = parts
         try:
             if self._http is not None:
-                self.http_port = self._http.bind(self.settings.bind, self.settings.http_port)
+                self.http_port = self._http.bind(self.settings)
             self.kafka_port = await parts.listener.bind(self.settings.bind, self.settings.kafka_port)
             await parts.start()
-            await parts.member.register(self.kafka_port, self.http_port)
+            await self._register(parts)
             parts.coordination.start()
             await parts.listener.serve()
             if self._http is not None:
-                await self._http.open(partial(parts.admin_context, self.kafka_port))
+                if not self._http.is_open:
+                    await self._http.open(partial(parts.admin_context, self.kafka_port))
+                self._http.serve()
         except BaseException:
             await self.stop()
             raise
+
+    async def _register(self, parts: _Parts) -> None:
+        """Take part in the cluster. While that has to wait, HTTP says so instead of being silent."""
+        if self._http is None:
+            await parts.member.register(self.kafka_port, self.http_port)
+            return
+        registering = asyncio.ensure_future(parts.member.register(self.kafka_port, self.http_port))
+        try:
+            await asyncio.wait((registering,), timeout=SILENCE_SECONDS_MAX)
+            if not registering.done():
+                await self._http.open(partial(parts.admin_context, self.kafka_port))
+            await registering
+        finally:
+            registering.cancel()
 
     async def stop(self) -> None:
         """Answer what is under way, make everything durable, let go of every resource."""
@@ -209,7 +231,7 @@ class _Parts:
             replication_lag_seconds=self.member.replication_lag_seconds,
             events=self.events,
             loopback=Loopback(settings.reachable_here, kafka_port),
-            peers=Peers(settings.node_id, lambda: self.metadata.state),
+            peers=Peers(settings.node_id, lambda: self.metadata.state, _peer_tls(settings)),
             membership=self.member.operations if settings.peers else None,
             loop_time=loop.time,
             started=loop.time(),
@@ -225,6 +247,14 @@ class _Parts:
         await self.cleaner.stop()
         await self.member.stop()
         await self.store.stop()
+
+
+def _peer_tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.http_tls_cert is None:
+        return None
+    from chronik.admin.tls import client_context
+
+    return client_context(settings.http_tls_ca, settings.http_tls_cert)
 
 
 def _topic_config(metadata: MetadataStore, settings: Settings, topic: str) -> TopicConfig:

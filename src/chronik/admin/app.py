@@ -18,6 +18,7 @@ from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import Call, Content, Endpoint
 from chronik.admin.errors import HttpError, failure_of
 from chronik.admin.guard import Guard
+from chronik.admin.scrape import why_not_ready
 
 __all__ = ["AdminApp"]
 
@@ -60,6 +61,8 @@ class AdminApp:
     async def _answer(self, scope: Scope, request: Request) -> Response:
         endpoint, path = self._find(scope)
         self._guard.check(endpoint.access, request.headers)
+        if not (endpoint.always or self._context.phase.is_serving):
+            raise HttpError(503, "not_ready", why_not_ready(self._context), {"retry-after": "1"})
         query = endpoint.parse_query(request.query_params)
         body = endpoint.parse_body(await _read_body(request, endpoint.body_bytes_max))
         call = Call(self._context, path, query, body, _authorization(request.headers))

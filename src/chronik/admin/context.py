@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from chronik.admin.loopback import Loopback
     from chronik.admin.peers import Peers
 
-__all__ = ["AdminContext"]
+__all__ = ["AdminContext", "Phase"]
+
+
+@dataclass(slots=True)
+class Phase:
+    is_serving: bool = False
+    """False while the node waits for a majority of its cluster; it can say how it is, and no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class AdminContext:
     cleaner: CleanerStats
     raft_status: Callable[[], RaftStatus]
     events: EventCounts
+    phase: Phase = field(default_factory=Phase)
     http: HttpStats = field(default_factory=HttpStats)
     loopback: Loopback
     """A Kafka client of the cluster, for what any node must answer whoever leads."""

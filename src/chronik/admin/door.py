@@ -8,7 +8,11 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from chronik.config import Settings
+
 if TYPE_CHECKING:
+    import ssl
+
     from chronik.admin.context import AdminContext
 
 __all__ = ["HttpDoor"]
@@ -19,11 +23,17 @@ class HttpDoor:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
         self._server: Any = None
         self._context: AdminContext | None = None
 
-    def bind(self, host: str, port: int) -> int:
-        """Take the port; returns it, which the system chose if `port` is 0."""
+    def bind(self, settings: Settings) -> int:
+        """Take the port; returns it, which the system chose if the setting is 0."""
+        host, port = settings.bind, settings.http_port
+        if settings.http_tls_cert is not None:
+            from chronik.admin.tls import server_context
+
+            self._tls = server_context(settings.http_tls_cert, settings.http_tls_key)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         taken = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -46,9 +56,18 @@ class HttpDoor:
         if self._socket is None:
             return
         self._context = build()
-        self._context.queries.start()
         self._server = module.HttpServer(self._context)
-        await self._server.start(self._socket)
+        await self._server.start(self._socket, self._tls)
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
+
+    def serve(self) -> None:
+        """The node takes part: everything can be asked now, not only how it is."""
+        if self._context is not None:
+            self._context.queries.start()
+            self._context.phase.is_serving = True
 
     async def close(self) -> None:
         taken, self._socket = self._socket, None

@@ -66,6 +66,8 @@ class Endpoint:
     access: Access
     body_bytes_max: int
     deadline_s: float
+    always: bool
+    """Also while the node waits for its cluster."""
 
     @property
     def name(self) -> str:
@@ -117,6 +119,7 @@ def endpoint(
     access: Access = Access.OPEN,
     body_bytes_max: int = BODY_BYTES_MAX,
     deadline_s: float = 30.0,
+    always: bool = False,
 ) -> Callable[[Function], Endpoint]:
     def declare(function: Function) -> Endpoint:
         return Endpoint(
@@ -131,6 +134,7 @@ def endpoint(
             access=access,
             body_bytes_max=body_bytes_max,
             deadline_s=deadline_s,
+            always=always,
         )
 
     return declare

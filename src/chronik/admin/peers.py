@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -23,8 +24,12 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Peers:
-    def __init__(self, node_id: NodeId, state: Callable[[], ClusterState]) -> None:
+    def __init__(
+        self, node_id: NodeId, state: Callable[[], ClusterState], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`tls` if this node's HTTP port speaks TLS, since then all of the cluster do."""
         self._node_id = node_id
+        self._tls = tls
         self._state = state
 
     def addresses(self) -> dict[NodeId, Address]:
@@ -53,7 +58,9 @@ class Peers:
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(timeout_s):
-                status, answer = await request_json(address.host, address.port, method, path, data, headers)
+                status, answer = await request_json(
+                    address.host, address.port, method, path, data, headers, self._tls
+                )
         except TimeoutError:
             raise Unavailable(f"node {node_id} did not answer within {timeout_s:g} s") from None
         except (OSError, h11.ProtocolError, msgspec.DecodeError) as error:
@@ -65,10 +72,16 @@ class Peers:
 
 
 async def request_json(
-    host: str, port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    host: str,
+    port: int,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[int, Any]:
     """One request on a connection of its own; status and decoded body."""
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     connection = h11.Connection(h11.CLIENT)
     try:
         sent = {"host": f"{host}:{port}", "connection": "close", "accept": "application/json", **headers}

@@ -17,7 +17,7 @@ from chronik.model import NO_LEADER, RequestError
 from chronik.replication.partition import Partition
 from chronik.wire.api import ApiKey
 
-__all__ = ["Scrape", "is_ready"]
+__all__ = ["Scrape", "is_ready", "why_not_ready"]
 
 Labels: TypeAlias = tuple[str, ...]
 Labelled: TypeAlias = Mapping[Any, float]
@@ -190,7 +190,18 @@ class NodeCollector:
 
 def is_ready(context: AdminContext) -> bool:
     """The node serves clients: it is registered, not fenced, and somebody leads the metadata log."""
-    return context.state.is_alive(context.node_id) and context.raft_status().leader_id != NO_LEADER
+    is_led = context.raft_status().leader_id != NO_LEADER
+    return context.phase.is_serving and context.state.is_alive(context.node_id) and is_led
+
+
+def why_not_ready(context: AdminContext) -> str:
+    """A sentence for people, about a node that is not ready."""
+    if context.raft_status().leader_id == NO_LEADER:
+        nodes = ", ".join(str(peer.id) for peer in context.settings.peers)
+        return f"Nobody leads the cluster: the node waits for a majority of nodes {nodes}."
+    if not context.phase.is_serving:
+        return "The node is starting: it is not registered with its cluster yet."
+    return "The cluster does not count the node among those alive: it was cut off, or is on its way out."
 
 
 def offline_partitions(context: AdminContext) -> int:

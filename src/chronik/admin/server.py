@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from typing import Any, Final
 
 import uvicorn
@@ -81,8 +82,11 @@ class HttpServer:
         self._state = uvicorn.Server(config).server_state
         self._server: asyncio.Server | None = None
 
-    async def start(self, listening: socket.socket) -> None:
-        self._server = await asyncio.get_running_loop().create_server(self._protocol, sock=listening)
+    async def start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        patience = None if tls is None else HEADER_SECONDS_MAX
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=listening, ssl=tls, ssl_handshake_timeout=patience
+        )
 
     def _protocol(self) -> _Protocol:
         empty: dict[str, Any] = {}

@@ -201,7 +201,7 @@ class _Shell:
         known = [
             *sorted(self._tables),
             *sorted(columns),
-            *_WORDS,
+            *_WORDS.split(),
             ".tables",
             ".columns",
             ".explain",

@@ -143,7 +143,7 @@ def greeting(settings: Settings, kafka_port: int, http_port: int) -> str:
         (
             f"chronik {__version__}, node {settings.node_id}",
             f"  Kafka    {kafka}",
-            f"  console  http://{kafka.host}:{http_port}",
+            f"  console  {settings.http_scheme}://{kafka.host}:{http_port}",
             f"  data     {settings.data_dir.resolve()}",
             "Any Kafka client can use it now, or in another terminal:",
             f"  echo hello | chronik produce greetings{server}",

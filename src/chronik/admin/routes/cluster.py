@@ -160,7 +160,7 @@ async def cluster_status(call: Call) -> ClusterView:
     )
 
 
-@endpoint("GET", "/admin/node", summary="This node's own figures", answer=NodeStatus)
+@endpoint("GET", "/admin/node", summary="This node's own figures", answer=NodeStatus, always=True)
 async def node_status(call: Call) -> NodeStatus:
     return own_status(call.context)
 

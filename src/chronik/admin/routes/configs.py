@@ -40,7 +40,9 @@ class ConfigChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """null puts a config back to its default."""
 
 
-@endpoint("GET", "/admin/config", summary="The node's settings, secrets left out", answer=SettingList)
+@endpoint(
+    "GET", "/admin/config", summary="The node's settings, secrets left out", answer=SettingList, always=True
+)
 async def settings(call: Call) -> SettingList:
     rows = []
     for setting in table().values():

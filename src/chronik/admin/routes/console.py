@@ -26,11 +26,13 @@ def _asset(name: str) -> Content:
     return Content(file.read_bytes(), _MEDIA_TYPES[match[1]], headers={"cache-control": "no-cache"})
 
 
-@endpoint("GET", "/", summary="The console", media_type="text/html")
+@endpoint("GET", "/", summary="The console", media_type="text/html", always=True)
 async def console_page(_call: Call) -> Content:
     return _asset("index.html")
 
 
-@endpoint("GET", "/console/{file}", summary="A file of the console", media_type="text/javascript")
+@endpoint(
+    "GET", "/console/{file}", summary="A file of the console", media_type="text/javascript", always=True
+)
 async def console_asset(call: Call) -> Content:
     return _asset(call.path["file"])

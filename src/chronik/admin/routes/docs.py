@@ -32,12 +32,12 @@ def _endpoints() -> tuple[Endpoint, ...]:
     return found
 
 
-@endpoint("GET", "/openapi.json", summary="This API as OpenAPI 3.1")
+@endpoint("GET", "/openapi.json", summary="This API as OpenAPI 3.1", always=True)
 async def openapi(_call: Call) -> Content:
     return Content(msgspec.json.encode(describe(_endpoints())), "application/json")
 
 
-@endpoint("GET", "/docs", summary="This API on one page", media_type="text/html")
+@endpoint("GET", "/docs", summary="This API on one page", media_type="text/html", always=True)
 async def docs_page(_call: Call) -> Content:
     parts = [_section(one) for one in _endpoints()]
     page = (

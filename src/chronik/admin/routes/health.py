@@ -7,7 +7,7 @@ import msgspec
 from chronik import __version__
 from chronik.admin.endpoint import Call, endpoint
 from chronik.admin.errors import HttpError
-from chronik.admin.scrape import is_ready
+from chronik.admin.scrape import is_ready, why_not_ready
 from chronik.model import NodeId
 
 
@@ -18,16 +18,16 @@ class Health(msgspec.Struct, frozen=True):
     up_seconds: float
 
 
-@endpoint("GET", "/health", summary="The process is alive", answer=Health)
+@endpoint("GET", "/health", summary="The process is alive", answer=Health, always=True)
 async def health(call: Call) -> Health:
     """Answers as long as the event loop turns, whatever the state of the cluster."""
     context = call.context
     return Health("ok", context.node_id, __version__, round(context.up_seconds, 3))
 
 
-@endpoint("GET", "/ready", summary="The node serves clients", answer=Health)
+@endpoint("GET", "/ready", summary="The node serves clients", answer=Health, always=True)
 async def ready(call: Call) -> Health:
-    """503 until the node is registered with the cluster and somebody leads the metadata log."""
+    """503 with the reason until the node is registered and somebody leads the metadata log."""
     if not is_ready(call.context):
-        raise HttpError(503, "not_ready", "The node is not registered with a cluster that has a leader.")
+        raise HttpError(503, "not_ready", why_not_ready(call.context))
     return Health("ready", call.context.node_id, __version__, round(call.context.up_seconds, 3))

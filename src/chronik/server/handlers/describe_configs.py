@@ -87,7 +87,7 @@ def _facts(ctx: RequestContext) -> dict[str, str]:
         facts["advertised.listeners"] = f"PLAINTEXT://{kafka.host}:{kafka.port}"
     if broker is not None and "http" in broker.endpoints:
         http = broker.endpoints["http"]
-        facts["chronik.http.address"] = f"http://{http.host}:{http.port}"
+        facts["chronik.http.address"] = f"{settings.http_scheme}://{http.host}:{http.port}"
     return facts
 
 

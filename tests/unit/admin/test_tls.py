@@ -1,0 +1,80 @@
+"""HTTP over TLS, with a certificate that signs itself."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chronik.admin.peers import request_json
+from chronik.admin.tls import client_context
+from chronik.config import Settings
+from chronik.node import Node
+from tests.unit.admin.support import HOST, Http, with_node
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.fail("openssl is not there: install it (Debian: apt-get install openssl)")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=node"
+    )
+    names = ["-addext", f"subjectAltName=IP:{HOST},DNS:localhost"]
+    subprocess.run(
+        [*command.split(), *names, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True
+    )
+    return cert, key
+
+
+def test_only_tls_is_spoken_and_the_certificate_is_checked(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+
+    async def work(node: Node, http: Http) -> None:
+        status, answer = await request_json(HOST, http.port, "GET", "/health", None, {}, client_context(cert))
+        assert (status, answer["status"]) == (200, "ok")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await request_json(HOST, http.port, "GET", "/health", None, {}, client_context())
+        assert not (await http.raw(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")).startswith(b"HTTP/")
+
+    with_node(tmp_path, work, http_tls_cert=cert, http_tls_key=key)
+
+
+def test_nodes_ask_each_other_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+
+    async def work(node: Node, http: Http) -> None:
+        from chronik.admin.peers import Peers
+        from chronik.node import _peer_tls
+
+        # Another node's view of this one: it believes the certificate that it shows itself.
+        peers = Peers(99, lambda: node.parts.metadata.state, _peer_tls(node.settings))
+        assert (await peers.ask(1, "GET", "/admin/node", timeout_s=30))["node_id"] == 1
+
+    with_node(tmp_path, work, http_tls_cert=cert, http_tls_key=key)
+
+
+@pytest.mark.parametrize("broken", ["missing", "garbage"])
+def test_bad_files_are_one_clear_sentence(
+    tmp_path: Path, certificate: tuple[Path, Path], broken: str
+) -> None:
+    _, key = certificate
+    bad = tmp_path / "bad.pem"
+    if broken == "garbage":
+        bad.write_text("no certificate")
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        **dict.fromkeys(("kafka_port", "http_port", "wal_port", "raft_port"), 0),
+        http_tls_cert=bad,
+        http_tls_key=key,
+    )
+    with pytest.raises(OSError, match=r"HTTP cannot use .*bad.pem"):
+        asyncio.run(Node(settings).start())
