@@ -254,6 +254,15 @@ def test_cooperative_members_keep_what_they_have(broker: ServerProcess, topic: s
         assert joined[0].lost == 2
 
 
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(broker: ServerProcess, topic: str) -> None:
+    create(broker, topic, 2)
+    for protocol in ("classic", "consumer", "classic"):
+        sent = produce(broker, topic, 20, 2)
+        with members(broker, 1, f"{topic}-group", topic, **{"group.protocol": protocol}) as joined:
+            until(lambda joined=joined: len(joined[0].values) >= 20, "records are missing")  # type: ignore[misc]
+            assert set(joined[0].values) == sent, "what was committed was read again"
+
+
 def test_admin_sees_and_deletes_groups(broker: ServerProcess, topic: str) -> None:
     create(broker, topic, 2)
     group = f"{topic}-group"

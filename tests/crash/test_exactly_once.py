@@ -15,7 +15,6 @@ import pytest
 from tests import java
 from tests.node import ChronikNode
 
-RECORDS = 20_000
 DEADLINE_S = 240
 
 
@@ -67,12 +66,12 @@ def read(node: ChronikNode, topic: str, partitions: int) -> list[list[bytes]]:
 class Copier:
     """Apache Kafka's consume-transform-produce loop; it goes on where its group's committed offsets are."""
 
-    def __init__(self, node: ChronikNode, log: Path) -> None:
+    def __init__(self, node: ChronikNode, log: Path, records: int) -> None:
         self.command = java.command(
             "org.apache.kafka.tools.TransactionalMessageCopier",
             *("--broker-list", node.bootstrap),
             *("--input-topic", "in", "--input-partition", "0", "--output-topic", "out"),
-            *("--max-messages", str(RECORDS), "--transaction-size", "10", "--transaction-timeout", "10000"),
+            *("--max-messages", str(records), "--transaction-size", "10", "--transaction-timeout", "10000"),
             *("--transactional-id", "copier", "--consumer-group", "copier"),
             *("--enable-random-aborts", "--group-mode", "--use-group-metadata"),
         )
@@ -108,37 +107,42 @@ def wait_for_progress(node: ChronikNode, copier: Copier, beyond: int) -> int:
     until = time.monotonic() + 60
     while True:
         found = committed(node)
-        if found > beyond or copier.ended:
-            return max(found, beyond)
+        if found > beyond or (copier.ended and found >= 0):
+            return found
         assert time.monotonic() < until, f"no progress beyond {beyond}: {copier.log.read_text()[-2000:]}"
 
 
 def test_a_transactional_copy_is_exact_whoever_is_killed(tmp_path: Path, rounds: int) -> None:
     pick = random.Random(11)
+    records = 1_000 + 1_000 * rounds
     with ChronikNode(tmp_path / "node", group_initial_rebalance_delay_ms=0) as node:
         create(node, "in", 1)
         create(node, "out", 3)
-        fill(node, "in", RECORDS)
-        copier = Copier(node, tmp_path / "copier.log")
+        fill(node, "in", records)
+        copier = Copier(node, tmp_path / "copier.log", records)
         copier.start()
+        position, kills = 0, Counter[str]()
         try:
-            position = 0
-            for number in range(rounds):
+            while kills.total() < rounds:
                 position = wait_for_progress(node, copier, position + pick.randrange(200))
-                if copier.ended:
+                if position >= records:
                     break
-                if number % 2:
+                if kills["application"] > kills["broker"]:
                     node.kill()
                     node.start()
+                    kills["broker"] += 1
                 else:
+                    kills["application"] += not copier.ended  # which also may have given up by itself
                     copier.kill()
                     copier.start()
-            finish(node, copier)
+            finish(node, copier, records)
         finally:
             copier.kill()
+        print(f"\n{records} records, kill -9 up to number {position}: {dict(kills)}")
+        assert kills.total() == rounds, "the copy was over too soon: give it more records"
         out = read(node, "out", 3)
         counts = Counter(value for partition in out for value in partition)
-        assert len(counts) == RECORDS, f"{RECORDS - len(counts)} records are missing"
+        assert len(counts) == records, f"{records - len(counts)} records are missing"
         assert set(counts.values()) == {1}, "records were doubled"
         for partition in out:
             numbers = [int(value) for value in partition]
@@ -146,10 +150,10 @@ def test_a_transactional_copy_is_exact_whoever_is_killed(tmp_path: Path, rounds:
         node.stop()
 
 
-def finish(node: ChronikNode, copier: Copier) -> None:
+def finish(node: ChronikNode, copier: Copier, records: int) -> None:
     """Let the copy end; one that gave up (its transaction was fenced or timed out) is started again."""
     until = time.monotonic() + DEADLINE_S
-    while committed(node) < RECORDS:
+    while committed(node) < records:
         assert time.monotonic() < until, copier.log.read_text()[-2000:]
         if copier.ended:
             copier.start()

@@ -47,6 +47,11 @@ _FACTS: Final = (
     _fact("broker.rack", ConfigKind.STRING, "Where this broker stands."),
     _fact("chronik.http.address", ConfigKind.STRING, "Where this broker serves HTTP."),
     _fact("default.replication.factor", ConfigKind.INT, "Replicas of a topic that does not say how many."),
+    _fact(
+        "group.consumer.migration.policy",
+        ConfigKind.STRING,
+        "Always disabled: a group changes between the classic and the consumer protocol while it is empty.",
+    ),
     _fact("listeners", ConfigKind.STRING, "Where this broker listens."),
     _fact("log.dirs", ConfigKind.STRING, "Directory of this broker's data."),
     _fact("max.connections", ConfigKind.INT, "Connections of clients at once."),

@@ -70,6 +70,7 @@ def _facts(ctx: RequestContext) -> dict[str, str]:
         "auto.create.topics.enable": str(settings.auto_create_topics).lower(),
         "broker.id": str(settings.node_id),
         "default.replication.factor": str(settings.default_replication_factor),
+        "group.consumer.migration.policy": "disabled",
         "listeners": f"PLAINTEXT://{ctx.connection.listener_host}:{ctx.connection.listener_port}",
         "log.dirs": str(settings.data_dir.absolute()),
         "max.connections": str(settings.connections_max),
