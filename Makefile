@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ cluster: setup ## three real nodes: failover, restarts, members (part of make te
 
 cluster-long: setup ## the same in full length: CLUSTER_ROUNDS (200) kills, 30 s pauses, 100 runs
 	$(BIN)/pytest tests/cluster --cluster-long --cluster-rounds=$(CLUSTER_ROUNDS) --timeout=7200
+
+bench-profiles: setup ## latency and rounds of each WAL profile
+	$(BIN)/python -m bench.profiles $(ARGS)
 
 bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.cluster $(ARGS)
