@@ -112,6 +112,9 @@ class Limits:
     """Requests a single connection may have under way before its socket is no longer read."""
     request_memory_bytes_max: int = 256 * 1024 * 1024
     """Bytes of request frames held by all connections together before sockets are no longer read."""
+    stalled_memory_bytes_max: int = 256 * 1024 * 1024
+    """Bytes held for peers that do not go on: half a frame, or answers they do not read. Beyond it those
+    connections go that have kept the node waiting longest."""
     response_bytes_max: int = 55 * 1024 * 1024
     """A fetch response is never larger, whatever the client asks for (Kafka: fetch.max.bytes)."""
     fetch_sessions_max: int = 1_000

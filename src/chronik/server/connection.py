@@ -73,6 +73,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._writable = True
         self._held_bytes = 0
+        self._stalled_bytes = 0
         self.peer = Connection("", "", 0)
         self.last_active = self._loop.time()
         self.close_when_answered = False
@@ -93,6 +94,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.forget(self)
         self._listener.memory.release(self._held_bytes)
         self._held_bytes = 0
+        self._note_stalled(0)
         self._out.clear()
         self._slots.clear()
 
@@ -114,11 +116,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        if self._transport is not None:
+            self._note_stalled(self._decoder.held_bytes + self._transport.get_write_buffer_size())
         self.update_reading()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._note_stalled(self._decoder.held_bytes)
+        self._start_next()
         self.update_reading()
+
+    def _note_stalled(self, size: int) -> None:
+        if size != self._stalled_bytes:
+            self._stalled_bytes = size
+            self._listener.stalled.note(self, size)
 
     def eof_received(self) -> bool:
         return False
@@ -138,6 +149,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             log.info("closing the connection of %s: %s", self.peer.peer_host, error)
             self.close()
             return
+        if self._writable and self._decoder.held_bytes != self._stalled_bytes:
+            self._note_stalled(self._decoder.held_bytes)
         if self._listener.pressed or len(self._slots) >= self._listener.limits.requests_in_flight_max:
             self.update_reading()
 
@@ -149,7 +162,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held_bytes += frame_bytes
         listener.memory.take(frame_bytes)
         dispatcher = listener.dispatcher
-        if len(self._slots) > 1 and header.api_key in dispatcher.in_turn:
+        if header.api_key in dispatcher.in_turn and (len(self._slots) > 1 or not self._writable):
             slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
         else:
             dispatcher.start(header, frame, offset, self.peer, slot)
@@ -185,14 +198,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
         slots = self._slots
         while slots and slots[0].is_done:
             self._out += slots.popleft().buffers
-        if slots and (start := slots[0].start) is not None:
-            slots[0].start = None
-            start()
-        if self._out and not self._flush_scheduled:
+        if not self._out:
+            self._start_next()
+        elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
         if not self._reading:
             self.update_reading()
+
+    def _start_next(self) -> None:
+        """Begin the request at the head of the line, if it waited for its turn and the client reads."""
+        if self._writable and self._slots and (start := self._slots[0].start) is not None:
+            self._slots[0].start = None
+            try:
+                start()
+            except PeerError as error:
+                log.info("closing the connection of %s: %s", self.peer.peer_host, error)
+                self.close()
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -205,7 +227,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
-        if not self._slots:
+        if self._slots:
+            self._start_next()
+        else:
             self._decoder.rest()
             if self.close_when_answered:
                 self.close()

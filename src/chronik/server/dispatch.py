@@ -113,7 +113,8 @@ class Handler:
     unavailable: ErrorCode
     deadline_s: float | None
     in_turn: bool = False
-    """Starts when all earlier requests of its connection are answered, so that its answer is not old news."""
+    """Starts when all earlier requests of its connection are answered and the client has read what it got, so
+    that its answer is not old news, and large answers do not pile up."""
     hot: HotFunction | None = None
     """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
 
@@ -154,7 +155,7 @@ def handles(
 
 
 def handles_hot(
-    api_key: ApiKey, *, versions: tuple[int, int], advertised_from: int | None = None
+    api_key: ApiKey, *, versions: tuple[int, int], advertised_from: int | None = None, in_turn: bool = False
 ) -> Callable[[HotFunction], Handler]:
     """Declare a handler of the hot path, which has its own codec and needs no task."""
 
@@ -167,6 +168,7 @@ def handles_hot(
             on_error=None,
             unavailable=ErrorCode.not_leader_or_follower,
             deadline_s=None,
+            in_turn=in_turn,
             hot=function,
         )
 

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 15.0
 IDLE_SECONDS_MAX: Final = 600.0
 STOP_SECONDS_MAX: Final = 1.0
+STALL_SECONDS_MAX: Final = 5.0
+"""How long a peer may keep memory bound while there is too little of it."""
 
 
 class Pressure(Protocol):
@@ -58,12 +60,51 @@ class RequestMemory:
                 callback()
 
 
+class StalledMemory:
+    """Bytes held for peers that do not go on: half a frame, or answers they do not read.
+
+    Beyond the limit those go that have kept the node waiting for long, the first of them first; beyond twice
+    the limit the first goes at once. An honest client comes back and sends again.
+    """
+
+    def __init__(self, bytes_max: int, now: Callable[[], float]) -> None:
+        self._max = bytes_max
+        self._now = now
+        self._held: dict[KafkaConnection, tuple[int, float]] = {}
+        """Bytes, and since when; oldest first."""
+        self.held_bytes = 0
+
+    def note(self, connection: KafkaConnection, size: int) -> None:
+        """So much is held for this peer now; 0: it went on."""
+        former, since = self._held.get(connection, (0, -1.0))
+        self.held_bytes += size - former
+        if size:
+            self._held[connection] = (size, since if since >= 0 else self._now())
+        else:
+            self._held.pop(connection, None)
+        self.shed()
+
+    def shed(self) -> None:
+        while self.held_bytes > self._max:
+            oldest, (_, since) = next(iter(self._held.items()))
+            if self.held_bytes <= 2 * self._max and self._now() - since < STALL_SECONDS_MAX:
+                return
+            log.warning(
+                "closing the connection of %s: %d bytes are held for peers that do not go on, longest for it",
+                oldest.peer.peer_host,
+                self.held_bytes,
+            )
+            oldest.abort()
+            self.note(oldest, 0)
+
+
 class KafkaListener:
     def __init__(self, *, dispatcher: Dispatcher, limits: Limits, pressures: tuple[Pressure, ...]) -> None:
         self.loop = asyncio.get_running_loop()
         self.dispatcher = dispatcher
         self.limits = limits
         self.memory = RequestMemory(limits.request_memory_bytes_max)
+        self.stalled = StalledMemory(limits.stalled_memory_bytes_max, self.loop.time)
         self._pressures = (self.memory, *pressures)
         self._held_back: dict[KafkaConnection, None] = {}
         self._connections: dict[KafkaConnection, None] = {}
@@ -112,6 +153,7 @@ class KafkaListener:
         for connection in list(self._connections):
             if connection.last_active < oldest and connection.is_idle:
                 connection.close()
+        self.stalled.shed()
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     # --- backpressure ------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ class _PendingFetch:
         )
 
 
-@handles_hot(ApiKey.FETCH, versions=(4, 18))
+@handles_hot(ApiKey.FETCH, versions=(4, 18), in_turn=True)
 def fetch(call: HotCall) -> None:
     header = call.context.header
     request = decode_fetch(call.buffer, call.offset, header.api_version)
