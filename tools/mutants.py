@@ -171,8 +171,8 @@ MUTANTS = (
         "the WAL is not synced",
         "storage",
         "storage/wal.py",
-        "            written = file.write_at(self._position, buffers)\n            file.sync()\n",
-        "            written = file.write_at(self._position, buffers)\n",
+        "            file.write_at(self._position, buffers)\n            file.sync()\n",
+        "            file.write_at(self._position, buffers)\n",
     ),
     Mutant(
         "a checkpoint does not sync segments",
@@ -201,6 +201,27 @@ MUTANTS = (
         "storage/recovery.py",
         "                    file.truncate(scanner.torn_at)\n                    file.sync()\n",
         "                    pass\n",
+    ),
+    Mutant(
+        "appends from before a cut count",
+        "cluster",
+        "storage/log.py",
+        "        self._appends.log = IGNORE\n",
+        "",
+    ),
+    Mutant(
+        "a follower whose disk failed keeps silent",
+        "cluster",
+        "replication/partition.py",
+        "            self._hooks.refused(self)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a follower is fed past a batch in which the log starts",
+        "cluster",
+        "storage/reading.py",
+        "        if first != offset:\n",
+        "        if True:\n",
     ),
     Mutant(
         "a failed round is not taken back",

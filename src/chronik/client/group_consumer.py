@@ -144,7 +144,7 @@ class GroupConsumer:
                 RequestError
             ):  # fenced: others own it already, they start where we committed
                 await self.commit()
-        kept = {tp: self._consumer.position(tp) for tp in self._owned & target}
+        kept = {tp: self._consumer.position(tp) for tp in sorted(self._owned & target)}
         fresh = await self._positions(target - self._owned)
         if self._target is not target:
             return  # it changed meanwhile, or we were fenced: look again
@@ -158,9 +158,11 @@ class GroupConsumer:
         if not tps:
             return {}
         committed = await self._groups.offsets(self._group_id)
-        known = {tp: committed[tp].offset for tp in tps if tp in committed and committed[tp].offset >= 0}
+        known = {
+            tp: committed[tp].offset for tp in sorted(tps) if tp in committed and committed[tp].offset >= 0
+        }
         at = EARLIEST if self._start == "earliest" else LATEST
-        fresh = await list_offsets(self._cluster, dict.fromkeys(tps - known.keys(), at))
+        fresh = await list_offsets(self._cluster, dict.fromkeys(sorted(tps - known.keys()), at))
         return {**known, **{tp: found.offset for tp, found in fresh.items()}}
 
     async def _beat(self) -> None:

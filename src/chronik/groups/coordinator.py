@@ -228,6 +228,11 @@ class GroupCoordinator(Coordinator[GroupShard]):
                 found.append(_listed(shard.find(group_id)))
         return found
 
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """Those coordinated here whose partitions the broker assigns."""
+        for shard in self._shards:
+            yield from (group for group in shard.groups.values() if isinstance(group, ConsumerGroup))
+
     def committed(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """Group, partition and offset of everything committed to groups coordinated here."""
         for shard in self._shards:

@@ -155,7 +155,7 @@ class SimCluster:
             node.disk.sync_failures = 0
             node.resume()
             if node.view is not None:
-                node.view.crash_in = None
+                node.view.crash_in = node.view.crash_in_round_of = None
         await self.until(lambda: all(node.is_serving for node in self.nodes), "every node serves", 60.0)
 
     async def converge(self) -> None:

@@ -98,16 +98,16 @@ class SimFile:
         growth = max(0, position + len(data) - self._inode.size)
         room = self._view.disk.take_room(growth)
         if room < growth:
-            self._inode.write(position, data[: len(data) - (growth - room)])
+            self._inode.write(position, data[: len(data) - (growth - room)], self._view.moment())
             raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
-        self._inode.write(position, data)
+        self._inode.write(position, data, self._view.moment())
         return len(data)
 
     def _tear(self, position: int, data: bytes) -> None:
         """The process dies inside the call: some of it was done."""
         count = self._view.disk.rng.randint(0, len(data))
         if count:
-            self._inode.write(position, data[:count])
+            self._inode.write(position, data[:count], self._view.moment())
 
     def read_at(self, position: int, size: int) -> bytes:
         self._check()
@@ -121,6 +121,7 @@ class SimFile:
         return found if len(found) == size else None
 
     def sync(self) -> None:
+        self._view.on_sync(self._path, self._inode)
         self._view.change("sync", self._path)
         self._view.spend_on_sync()
         disk = self._view.disk
@@ -128,12 +129,12 @@ class SimFile:
             disk.sync_failures -= 1
             self._inode.fail_sync(disk.rng)
             raise OSError(errno.EIO, "input/output error", str(self._path))
-        self._inode.sync(*self._view.sync_times())
+        self._inode.sync(self._view.now(), self._view.moment())
 
     def truncate(self, size: int) -> None:
         self._view.change("truncate", self._path)
         self._view.disk.give_room(max(0, self._inode.size - size))
-        self._inode.resize(size)
+        self._inode.resize(size, self._view.moment())
 
     def preallocate(self, size: int) -> None:
         self._view.change("preallocate", self._path)
@@ -144,7 +145,7 @@ class SimFile:
         if room < growth:
             self._view.disk.give_room(room)
             raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
-        self._inode.resize(size)
+        self._inode.resize(size, self._view.moment())
 
     def size(self) -> int:
         self._check()
@@ -182,6 +183,8 @@ class DiskView:
         self._open_count = 0
         self.crash_in: int | None = None
         """The process dies inside the change that makes this zero."""
+        self.crash_in_round_of: int | None = None
+        """The process dies inside the sync of the first WAL round of so many bytes."""
         self.changes = 0
         self.is_local = disk.is_local
 
@@ -212,6 +215,12 @@ class DiskView:
                 self._on_crash(f"inside {what} of {path}")
                 raise Crashed
 
+    def on_sync(self, path: PurePath, inode: Inode) -> None:
+        size_min = self.crash_in_round_of
+        if size_min is not None and path.parent.name == "wal" and inode.dirty_bytes >= size_min:
+            self.crash_in_round_of = None
+            self.crash_in = 1
+
     def clock(self) -> float:
         return self._loop.now + self._spent
 
@@ -225,10 +234,12 @@ class DiskView:
             seconds += _LONG_SYNC_SECONDS * rng.random()
         self._spent += seconds * self.disk.slowness
 
-    def sync_times(self) -> tuple[float, float]:
-        """Now, and when a sync that begins now is over: in a lane that takes time."""
-        now = self._loop.now
-        return now, now + self._spent if self._in_lane else now
+    def now(self) -> float:
+        return self._loop.now
+
+    def moment(self) -> float:
+        """When what is done now happens: work in a lane takes time."""
+        return self._loop.now + self._spent if self._in_lane else self._loop.now
 
     # --- files -------------------------------------------------------------------------------------
 
@@ -248,7 +259,7 @@ class DiskView:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
             self.change("create", path)
             entry = Inode()
-            parent.link(path.name, entry)
+            parent.link(path.name, entry, self.moment())
         return SimFile(self, path, entry)
 
     def list(self, directory: Path) -> list[str]:
@@ -275,7 +286,7 @@ class DiskView:
             if entry is None:
                 self.change("mkdir", PurePath(*directory.parts[:place]))
                 entry = Directory()
-                at.link(name, entry)
+                at.link(name, entry, self.moment())
             elif not isinstance(entry, Directory):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
             at = entry
@@ -286,7 +297,7 @@ class DiskView:
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(directory))
         self.spend_on_sync()
-        found.sync(*self.sync_times())
+        found.sync(self.now(), self.moment())
 
     def rename(self, source: Path, target: Path) -> None:
         if source.parent != target.parent:
@@ -295,7 +306,7 @@ class DiskView:
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
         self.change(f"rename {source.name} to", target)
-        parent.rename(source.name, target.name)
+        parent.rename(source.name, target.name, self.moment())
 
     def remove(self, path: Path) -> None:
         self.check()
@@ -305,7 +316,7 @@ class DiskView:
             return
         self.change("remove", path)
         self.disk.give_room(entry.size)
-        parent.unlink(path.name)
+        parent.unlink(path.name, self.moment())
 
     def remove_tree(self, directory: Path) -> None:
         self.check()
@@ -319,7 +330,7 @@ class DiskView:
             else:
                 self.remove(directory / name)
         self.change("rmdir", directory)
-        parent.unlink(directory.name)
+        parent.unlink(directory.name, self.moment())
 
     def free_bytes(self, directory: Path) -> int:
         return 1 << 40 if self.disk.free_bytes is None else self.disk.free_bytes

@@ -108,6 +108,17 @@ def _crash_when_back(cluster: SimCluster, node: SimNode, rng: random.Random, fau
     return cluster.go_on(crash())
 
 
+def _large_round(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """Power goes while a commit round of several pages is on its way to the disk, and again soon after."""
+    node = _pick(cluster, rng)
+    if node is None or node.view is None:
+        return _nothing
+    node.view.crash_in_round_of = rng.choice((4_096, 8_192))
+    node.power_loss_next = True
+    cluster.trace.fault(fault.kind, node.name, f"{fault}: of {node.view.crash_in_round_of} bytes or more")
+    return _crash_when_back(cluster, node, rng, fault)
+
+
 def _slow_death(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     """The disk gets slow, so that much is under way and not on disk, then power goes; it is back at once."""
     node = _pick(cluster, rng)
@@ -321,6 +332,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "crash of all": _crash_all,
     "crash after a crash": _crash_again,
     "power loss on a slow disk": _slow_death,
+    "power loss inside a large round": _large_round,
     "isolated leaders": _isolate_leaders,
     "restart": _restart,
     "pause": _pause,

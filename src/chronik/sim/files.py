@@ -21,21 +21,25 @@ C = TypeVar("C")
 
 
 class _Unsynced(Generic[C]):
-    """Changes that a power loss may undo, oldest first. A sync saves them at the moment when it is over."""
+    """Changes that a power loss may undo, oldest first. A sync saves them at the moment when it is over.
+
+    Work in a lane is done at once and takes its time afterwards, so a change has the moment at which it
+    happens: a power loss before then comes before it.
+    """
 
     __slots__ = ("_changes", "_syncs")
 
     def __init__(self) -> None:
-        self._changes: list[C] = []
+        self._changes: list[tuple[float, C]] = []
         self._syncs: list[tuple[float, int]] = []
         """When a sync is over, and how many of the changes it saves."""
 
-    def __len__(self) -> int:
-        """How many changes no sync is told to save."""
-        return len(self._changes) - (self._syncs[-1][1] if self._syncs else 0)
+    def open(self) -> list[C]:
+        """Changes that no sync is told to save."""
+        return [change for _, change in self._changes[self._syncs[-1][1] if self._syncs else 0 :]]
 
-    def add(self, change: C) -> None:
-        self._changes.append(change)
+    def add(self, change: C, at: float) -> None:
+        self._changes.append((at, change))
 
     def sync(self, until: float) -> None:
         if self._changes:
@@ -48,15 +52,16 @@ class _Unsynced(Generic[C]):
             count = self._syncs.pop(0)[1]
         if not count:
             return []
-        saved = self._changes[:count]
+        saved = [change for _, change in self._changes[:count]]
         del self._changes[:count]
         self._syncs = [(until, covered - count) for until, covered in self._syncs]
         return saved
 
-    def take_all(self) -> list[C]:
+    def take_all(self, now: float) -> list[C]:
+        """Everything that has happened by now; what has not never will."""
         changes, self._changes = self._changes, []
         self._syncs.clear()
-        return changes
+        return [change for at, change in changes if at <= now]
 
 
 class _Write(NamedTuple):
@@ -113,15 +118,21 @@ class Inode:
 
     @property
     def dirty_count(self) -> int:
-        return len(self._unsynced)
+        return len(self._unsynced.open())
 
-    def write(self, position: int, data: bytes) -> None:
+    @property
+    def dirty_bytes(self) -> int:
+        """Written since the last sync, without zeros at the end of a write."""
+        writes = (change.data for change in self._unsynced.open() if isinstance(change, _Write))
+        return sum(len(data.rstrip(b"\0")) for data in writes)
+
+    def write(self, position: int, data: bytes, at: float = 0.0) -> None:
         self._seen.write(position, data)
-        self._unsynced.add(_Write(position, data))
+        self._unsynced.add(_Write(position, data), at)
 
-    def resize(self, size: int) -> None:
+    def resize(self, size: int, at: float = 0.0) -> None:
         self._seen.resize(size)
-        self._unsynced.add(_Resize(size))
+        self._unsynced.add(_Resize(size), at)
 
     def read(self, position: int, size: int) -> bytes:
         return self._seen.read(position, size)
@@ -138,18 +149,18 @@ class Inode:
     def fail_sync(self, rng: random.Random) -> None:
         """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
         self._save(inf)
-        for change in self._unsynced.take_all():
+        for change in self._unsynced.take_all(inf):
             if rng.random() < 0.5:
                 _apply(self._durable, change)
 
     def lose_power(self, rng: random.Random, now: float = inf) -> str:
         """Keep what the device happened to have; returns what that was, for the trace."""
         self._save(now)
-        pending = self._unsynced.take_all()
+        pending = self._unsynced.take_all(now)
         if not pending:
             how = "clean"
         else:
-            how = rng.choice(("lost", "kept", "prefix", "scattered"))
+            how = rng.choice(("lost", "kept", "prefix", "scattered", "scattered"))
             if how == "kept":
                 for change in pending:
                     _apply(self._durable, change)
@@ -232,18 +243,18 @@ class Directory:
         self._durable: dict[str, Entry] = {}
         self._unsynced: _Unsynced[_Change] = _Unsynced()
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: _Change, at: float) -> None:
         _apply_name(self.entries, change)
-        self._unsynced.add(change)
+        self._unsynced.add(change, at)
 
-    def link(self, name: str, entry: Entry) -> None:
-        self._change(_Link(name, entry))
+    def link(self, name: str, entry: Entry, at: float = 0.0) -> None:
+        self._change(_Link(name, entry), at)
 
-    def unlink(self, name: str) -> None:
-        self._change(_Unlink(name))
+    def unlink(self, name: str, at: float = 0.0) -> None:
+        self._change(_Unlink(name), at)
 
-    def rename(self, source: str, target: str) -> None:
-        self._change(_Rename(source, target, self.entries[source]))
+    def rename(self, source: str, target: str, at: float = 0.0) -> None:
+        self._change(_Rename(source, target, self.entries[source]), at)
 
     def sync(self, now: float = 0.0, until: float = 0.0) -> None:
         """All names up to here are safe at the moment `until`."""
@@ -256,7 +267,7 @@ class Directory:
 
     def lose_power(self, rng: random.Random, path: PurePath, told: list[str], now: float = inf) -> None:
         self._save(now)
-        pending = self._unsynced.take_all()
+        pending = self._unsynced.take_all(now)
         if pending:
             kept = rng.choice((0, len(pending), rng.randint(0, len(pending))))
             for change in pending[:kept]:

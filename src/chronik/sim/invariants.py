@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 from zlib import crc32
 
-from chronik.model import TopicPartition
+from chronik.groups.coordinator import OFFSETS_TOPIC
 from chronik.node import Node
 from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
@@ -61,17 +61,16 @@ class MonotonicHighWatermark:
     """The high watermark of a running replica never goes back (S24)."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, int, TopicPartition, int], int] = {}
+        self._seen: dict[Partition, int] = {}
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         for partition in changed:
-            key = (node.name, node.start_count, partition.tp, partition.topic_id.int)
             watermark = partition.high_watermark
-            seen = self._seen.get(key, 0)
+            seen = self._seen.get(partition, 0)
             if watermark < seen:
                 return f"{partition.tp}: the high watermark went back from {seen} to {watermark}"
             if watermark > seen:
-                self._seen[key] = watermark
+                self._seen[partition] = watermark
         return None
 
 
@@ -235,6 +234,23 @@ class ReplicasAgreeBelowWatermark:
         return None
 
 
+class OneOwnerPerPartition:
+    """Of a group, one member at most holds a partition, whether it works on it or has yet to give it up."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        if not any(partition.tp.topic == OFFSETS_TOPIC for partition in changed):
+            return None
+        assert node.node is not None
+        for group in node.node.parts.coordination.groups.consumer_groups():
+            owners: dict[object, str] = {}
+            for member in group.members.values():
+                for held in member.assigned | member.revoking:
+                    known = owners.setdefault(held, member.member_id)
+                    if known != member.member_id:
+                        return f"group {group.group_id}: {known} and {member.member_id} both hold {held}"
+        return None
+
+
 def standard() -> Iterable[Invariant]:
     return (
         MonotonicHighWatermark(),
@@ -246,4 +262,5 @@ def standard() -> Iterable[Invariant]:
         CommittedMetadataStays(),
         StateMachinesAgree(),
         ReplicasAgreeBelowWatermark(),
+        OneOwnerPerPartition(),
     )

@@ -19,7 +19,7 @@ from chronik.client import Admin, Cluster
 from chronik.client.admin import NewTopic
 from chronik.config import Address, Peer, Settings
 from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
-from chronik.sim import faults, workload
+from chronik.sim import churn, faults, workload
 from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
 from chronik.sim.invariants import Changes, Invariant, standard
@@ -41,6 +41,8 @@ class Scenario:
     fault_count: tuple[int, int]
     partitions: tuple[int, ...]
     """How many a topic may have."""
+    bursts: tuple[int, ...]
+    """How many records a producer may hand over at once."""
     durable_acks: tuple[int, ...]
     """With which acks an acknowledged record may never be lost."""
 
@@ -53,6 +55,7 @@ STORAGE: Final = Scenario(
         "crash inside a write": 3,
         "crash after a crash": 2,
         "power loss on a slow disk": 1.5,
+        "power loss inside a large round": 2,
         "restart": 1,
         "pause": 0.5,
         "slow disk": 1,
@@ -65,6 +68,7 @@ STORAGE: Final = Scenario(
     seconds=6.0,
     fault_count=(3, 12),
     partitions=(1, 2, 3, 8),
+    bursts=(1, 4, 32),
     durable_acks=(-1, 1),
 )
 
@@ -93,6 +97,7 @@ CLUSTER: Final = Scenario(
     seconds=6.0,
     fault_count=(2, 8),
     partitions=(1, 2, 3),
+    bursts=(1, 4, 16),
     durable_acks=(-1,),
 )
 
@@ -295,7 +300,7 @@ class _Run:
             plan = SendPlan(
                 acks=-1 if idempotent else rng.choice((-1, -1, 1, 0)),
                 idempotent=idempotent,
-                burst_max=rng.choice((1, 4, 16)),
+                burst_max=rng.choice(self.scenario.bursts),
                 is_scattered=rng.random() < 0.5,
                 size_max=rng.choice((50, 1_000, 5_000)),
                 pause_s=rng.choice((0.05, 0.2)),
@@ -313,6 +318,21 @@ class _Run:
             self._load("d0", workload.trim(recorder, "d0", self.world.rng("d0"), 1.0))
         if rng.random() < 0.3:
             self._load("g0", workload.commit_offsets(recorder, "g0", self.world.rng("g0"), 0.3))
+        self._start_churn(recorder)
+
+    def _start_churn(self, recorder: Recorder) -> None:
+        """One of these at most, so that a seed stays cheap."""
+        rng, nodes = self.world.rng("churn"), [node.settings.node_id for node in self.cluster.nodes]
+        kind = rng.choice(("group", "topics", "configs", "replicas", "", "", ""))
+        chance = self.world.rng(f"churn {kind}")
+        if kind == "group":
+            self._load("m", churn.consume_in_group(recorder, "m", chance, rng.randint(2, 3)))
+        elif kind == "topics":
+            self._load("a0", churn.change_topics(recorder, "a0", chance))
+        elif kind == "configs":
+            self._load("a0", churn.change_configs(recorder, "a0", chance))
+        elif kind == "replicas" and len(nodes) > 2:
+            self._load("a0", churn.move_replicas(recorder, "a0", chance, nodes))
 
     def _load(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._loads.append(self.world.loop.spawn(self._client(name), work))

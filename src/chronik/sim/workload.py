@@ -62,6 +62,32 @@ class Recorder:
         if trace.is_kept:
             trace.tell(event.process, what)
 
+    def committed(
+        self,
+        process: str,
+        group: str,
+        tp: TopicPartition,
+        offset: int,
+        start: float,
+        *,
+        end: float | None = None,
+        outcome: Outcome = "ok",
+        is_read: bool = True,
+    ) -> None:
+        """A group's offset was committed, or read back."""
+        event = Commit(
+            process=process,
+            start=start,
+            end=self.loop.now if end is None else end,
+            group=group,
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=offset,
+            outcome=outcome,
+            is_read=is_read,
+        )
+        self.record(event, f"{'reads' if is_read else 'commits'} {offset} of {tp} in {group}: {outcome}")
+
     def sent(self, event: Send) -> None:
         if event.outcome == "ok":
             self.acked += 1
@@ -310,8 +336,8 @@ async def commit_offsets(recorder: Recorder, name: str, rng: random.Random, paus
             await asyncio.sleep(rng.random() * pause_s)
             tp = rng.choice(recorder.tps)
             is_read = rng.random() < 0.4
-            start, outcome = recorder.loop.now, "ok"
-            seen = -1
+            start, seen = recorder.loop.now, -1
+            outcome: Outcome = "ok"
             try:
                 if is_read:
                     found = (await groups.offsets(f"group-{name}")).get(tp)
@@ -322,18 +348,7 @@ async def commit_offsets(recorder: Recorder, name: str, rng: random.Random, paus
                     await groups.commit(f"group-{name}", {tp: offset})
             except (ChronikError, TimeoutError):
                 outcome = "info"
-            event = Commit(
-                process=name,
-                start=start,
-                end=recorder.loop.now,
-                group=f"group-{name}",
-                topic=tp.topic,
-                partition=tp.partition,
-                offset=seen,
-                outcome=outcome,  # type: ignore[arg-type]
-                is_read=is_read,
-            )
-            recorder.record(event, f"{'read' if is_read else 'commit'} offset of {tp}: {outcome} {seen}")
+            recorder.committed(name, f"group-{name}", tp, seen, start, outcome=outcome, is_read=is_read)
 
 
 async def read_everything(recorder: Recorder, name: str, *, read_committed: bool) -> None:
@@ -395,15 +410,4 @@ async def read_offsets(recorder: Recorder, name: str, groups: Sequence[str]) -> 
             start = recorder.loop.now
             found = await Groups(cluster).offsets(group)
             for tp in recorder.tps:
-                committed = found.get(tp)
-                event = Commit(
-                    process=name,
-                    start=start,
-                    end=recorder.loop.now,
-                    group=group,
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    offset=committed.offset if committed is not None else -1,
-                    is_read=True,
-                )
-                recorder.record(event, f"final offset of {tp} in {group}: {event.offset}")
+                recorder.committed(name, group, tp, found[tp].offset if tp in found else -1, start)

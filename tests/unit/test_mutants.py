@@ -1,0 +1,18 @@
+"""The planted bugs of `make mutants`: each has its place in the source as it is now."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.mutants import MUTANTS, SOURCE, Mutant
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_one_place(mutant: Mutant) -> None:
+    text = (SOURCE / "chronik" / mutant.file).read_text()
+    assert text.count(mutant.text) == 1
+    compile(text.replace(mutant.text, mutant.replacement), mutant.file, "exec")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 20
