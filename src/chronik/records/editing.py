@@ -92,6 +92,27 @@ def keys_of(header: BatchHeader, body: bytes) -> Iterator[tuple[int, bytes]]:
         raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
 
 
+def all_have_keys(header: BatchHeader, body: bytes) -> bool:
+    """Whether each record of a batch has a key: lengths are followed, nothing is taken out."""
+    position, size = 0, len(body)
+    try:
+        for _ in range(header.record_count):
+            length, start = _varint(body, position)
+            position = start + length
+            if length <= 0 or position > size:
+                raise ValueError("a record is longer than its batch")
+            start += 1
+            for _ in range(2):  # timestamp and offset
+                while body[start] >= 0x80:
+                    start += 1
+                start += 1
+            if body[start] & 1:  # zigzag: a negative length
+                return False
+    except (IndexError, ValueError) as error:
+        raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
+    return True
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position behind it."""
     raw = data[position]

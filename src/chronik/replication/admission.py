@@ -12,6 +12,7 @@ from chronik.metadata.topic_config import TopicConfig
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, check_batch
 from chronik.records.compression import Compression
+from chronik.records.editing import all_have_keys, body_of
 from chronik.records.reader import read_records
 from chronik.records.writer import build_batch
 
@@ -38,8 +39,8 @@ def admit(
         raise RequestError(ErrorCode.unsupported_compression_type, f"codec {codec} is unknown")
     if not config.stamps_append_time:
         _check_timestamps(header, config, now_ms)
-    if config.is_compacted:
-        _require_keys(records)
+    if config.is_compacted and not all_have_keys(header, body_of(header, records)):
+        raise RequestError(ErrorCode.invalid_record, "a compacted topic takes only records with a key")
     if config.compression_type != "producer":
         wanted = Compression.named(config.compression_type)
         if wanted != codec:
@@ -55,12 +56,6 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         raise RequestError(
             ErrorCode.invalid_timestamp, "a timestamp lies further from now than the topic's settings allow"
         )
-
-
-def _require_keys(records: memoryview) -> None:
-    for record in read_records(records):
-        if record.key is None:
-            raise RequestError(ErrorCode.invalid_record, "a compacted topic takes only records with a key")
 
 
 def _recompress(records: memoryview, header: BatchHeader, codec: Compression) -> bytearray:
