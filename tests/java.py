@@ -57,7 +57,7 @@ def run(
     stdin: str | bytes | None = None,
     jar_set: str = CURRENT,
     options: tuple[str, ...] = TOOL_OPTIONS,
-    timeout_s: float = 60,
+    timeout_s: float = 120,
     check: bool = True,
 ) -> Output:
     """Run a main class to its end; its failure or its silence past the deadline fails the test."""

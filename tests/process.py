@@ -114,7 +114,7 @@ class ServerProcess:
             time.sleep(POLL_S)
         return time.monotonic() - began
 
-    def stop(self, *, number: signal.Signals = signal.SIGTERM, timeout_s: float = 15) -> float:
+    def stop(self, *, number: signal.Signals = signal.SIGTERM, timeout_s: float = 60) -> float:
         """A signal, and wait for an orderly end; returns the seconds that took."""
         process = self._process
         if process is None or process.poll() is not None:

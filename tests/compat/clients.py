@@ -17,7 +17,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def admin(broker: ServerProcess) -> AdminClient:
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:
-    return [future.result(timeout=20) for future in futures.values()]
+    return [future.result(timeout=60) for future in futures.values()]
 
 
 def make(admin: AdminClient, topic: str, **options: Any) -> None:
@@ -95,7 +95,7 @@ def test_librdkafka_describes_the_broker(admin: AdminClient) -> None:
     configs = configs_of(admin, ResourceType.BROKER, "1")
     assert configs["num.partitions"].value == "1"
     assert configs["log.retention.hours"] is not None
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(timeout=20)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(timeout=60)
     assert [node.id for node in cluster.nodes] == [1]
     assert cluster.cluster_id
     assert cluster.authorized_operations

@@ -61,7 +61,7 @@ def open_transaction(broker: ServerProcess, topic: str) -> Iterator[str]:
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"not yet")
-    producer.flush(30)
+    producer.flush(60)
     yield topic
     producer.purge()
 
@@ -124,7 +124,7 @@ def test_consume_follows_until_interrupted(cli: Cli, topic: str) -> None:
     cli("produce", topic, stdin="now\n")
     assert consumer.stdout.readline() == b"now\n"
     consumer.send_signal(signal.SIGINT)
-    out, err = consumer.communicate(timeout=30)
+    out, err = consumer.communicate(timeout=60)
     assert (consumer.returncode, out, err) == (130, b"", b"")
 
 

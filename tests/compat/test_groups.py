@@ -31,7 +31,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 def create(broker: ServerProcess, topic: str, partitions: int) -> None:
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def produce(broker: ServerProcess, topic: str, count: int, partitions: int) -> set[bytes]:
@@ -39,7 +39,7 @@ def produce(broker: ServerProcess, topic: str, count: int, partitions: int) -> s
     values = [f"{topic}-{number}-{time.monotonic_ns()}".encode() for number in range(count)]
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return set(values)
 
 
@@ -270,22 +270,22 @@ def test_admin_sees_and_deletes_groups(broker: ServerProcess, topic: str) -> Non
     sent = produce(broker, topic, 10, 2)
     with members(broker, 1, group, topic) as joined:
         until(lambda: set(joined[0].values) == sent, "records are missing")
-        described = admin.describe_consumer_groups([group])[group].result(20)
+        described = admin.describe_consumer_groups([group])[group].result(60)
         assert described.state == ck.ConsumerGroupState.STABLE
         assert len(described.members[0].assignment.topic_partitions) == 2
         with pytest.raises(ck.KafkaException, match=r"(?i)empty"):
-            admin.delete_consumer_groups([group])[group].result(20)
-    listed = {one.group_id for one in admin.list_consumer_groups().result(20).valid}
+            admin.delete_consumer_groups([group])[group].result(60)
+    listed = {one.group_id for one in admin.list_consumer_groups().result(60).valid}
     assert group in listed
     asked = ck.ConsumerGroupTopicPartitions(group)
-    offsets = admin.list_consumer_group_offsets([asked])[group].result(20)
+    offsets = admin.list_consumer_group_offsets([asked])[group].result(60)
     assert sorted(one.offset for one in offsets.topic_partitions) == [5, 5]
     moved = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(topic, 0, 2)])
-    admin.alter_consumer_group_offsets([moved])[group].result(20)
-    offsets = admin.list_consumer_group_offsets([asked])[group].result(20)
+    admin.alter_consumer_group_offsets([moved])[group].result(60)
+    offsets = admin.list_consumer_group_offsets([asked])[group].result(60)
     assert sorted(one.offset for one in offsets.topic_partitions) == [2, 5]
-    admin.delete_consumer_groups([group])[group].result(20)
-    assert group not in {one.group_id for one in admin.list_consumer_groups().result(20).valid}
+    admin.delete_consumer_groups([group])[group].result(60)
+    assert group not in {one.group_id for one in admin.list_consumer_groups().result(60).valid}
 
 
 def test_the_java_tools_describe_and_reset_a_group(broker: ServerProcess, topic: str) -> None:
@@ -317,6 +317,6 @@ def test_a_group_outlives_a_restart_of_the_broker(broker: ServerProcess, topic: 
         sent |= produce(broker, topic, 20, 2)
         until(lambda: {v for m in joined for v in m.values} == sent, "records are missing after the restart")
     committed = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"{topic}-group"})
-    offsets = committed.committed([ck.TopicPartition(topic, index) for index in range(2)], timeout=20)
+    offsets = committed.committed([ck.TopicPartition(topic, index) for index in range(2)], timeout=60)
     assert [one.offset for one in offsets] == [20, 20]
     committed.close()

@@ -70,7 +70,7 @@ def test_console_producer_and_consumer(broker: ServerProcess, topic: str, compre
             "--offset",
             "earliest",
         ),
-        *("--max-messages", "100", "--timeout-ms", "20000"),
+        *("--max-messages", "100", "--timeout-ms", "60000"),
         *("--property", "print.key=true", "--property", "key.separator=:"),
     )
     assert got.lines() == sent
@@ -88,7 +88,7 @@ def test_performance_tools(broker: ServerProcess, topic: str) -> None:
     consumed = java.run(
         f"{TOOLS}.ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(count)),
-        *("--timeout", "20000", "--hide-header"),
+        *("--timeout", "60000", "--hide-header"),
     )
     assert int(consumed.lines()[-1].split(",")[4]) == count
 
@@ -133,7 +133,7 @@ def test_records_are_deleted_up_to_an_offset(broker: ServerProcess, topic: str, 
             "--offset",
             "earliest",
         ),
-        *("--max-messages", "6", "--timeout-ms", "20000"),
+        *("--max-messages", "6", "--timeout-ms", "60000"),
     )
     assert got.lines() == ["4", "5", "6", "7", "8", "9"]
 

@@ -29,7 +29,7 @@ def produce_and_consume(broker: ServerProcess, topic: str, jar_set: str, servers
             "--offset",
             "earliest",
         ),
-        *("--max-messages", str(len(LINES)), "--timeout-ms", "20000"),
+        *("--max-messages", str(len(LINES)), "--timeout-ms", "60000"),
         jar_set=jar_set,
     )
     return got.lines()

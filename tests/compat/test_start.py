@@ -42,7 +42,7 @@ def refused(node: ChronikNode) -> str:
         env=node.environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 2
@@ -121,6 +121,6 @@ def test_a_wrong_variable_is_one_sentence(tmp_path: Path) -> None:
 def test_it_advertises_what_it_was_told(tmp_path: Path) -> None:
     node = ChronikNode(tmp_path / "node", bind="0.0.0.0", advertise="localhost")
     with node:
-        metadata = Confluent(node.bootstrap).admin.list_topics(timeout=10)
+        metadata = Confluent(node.bootstrap).admin.list_topics(timeout=60)
         (broker,) = metadata.brokers.values()
         assert (broker.host, broker.port) == ("localhost", node.kafka_port)

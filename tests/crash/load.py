@@ -20,7 +20,7 @@ from tests.process import HOST
 
 REQUESTS_AHEAD = 8
 ACKS_ALL = -1
-READ_DEADLINE_S = 20
+READ_DEADLINE_S = 60
 
 
 @dataclass

@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> Iterator[ChronikNode]:
 
 def create(node: ChronikNode, configs: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(20)
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(60)
 
 
 def produce(node: ChronikNode, records: Iterator[tuple[bytes, bytes | None]], state: State) -> None:

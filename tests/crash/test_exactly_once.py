@@ -25,14 +25,14 @@ def rounds(request: pytest.FixtureRequest) -> int:
 
 def create(node: ChronikNode, topic: str, partitions: int) -> None:
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def fill(node: ChronikNode, topic: str, count: int) -> None:
     producer = ck.Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 5})
     for number in range(count):
         producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def read(node: ChronikNode, topic: str, partitions: int) -> list[list[bytes]]:
