@@ -171,6 +171,7 @@ class _Parts:
             new_uuid=new_uuid,
             rng=rng,
         )
+        self.member.on_removed(self._leave)
         self.metadata = self.member.metadata
         self.replicas = self.member.replicas
         self.coordination = Coordination(
@@ -206,6 +207,10 @@ class _Parts:
         self.listener = KafkaListener(
             dispatcher=self.dispatcher, limits=limits, pressures=(self.store.wal, self.store.flusher)
         )
+
+    def _leave(self) -> None:
+        """The cluster took this node out: no client may take it for one that knows."""
+        self.services.spawn(self.listener.stop())
 
     async def start(self) -> None:
         """Everything but the doors: metadata from disk, links to peers."""

@@ -159,3 +159,21 @@ def test_min_insync_replicas_can_be_changed_live(cluster: Cluster, topic: str) -
         return False
 
     clients.until(is_refused)
+
+
+def test_deleted_records_are_gone_from_every_replica_when_the_answer_is_there(
+    cluster: Cluster, topic: str
+) -> None:
+    """On a partition to which nobody writes: no later record carries the news."""
+    cluster.create_topic(topic, replication_factor=3)
+    producer = clients.producer(cluster.bootstrap)
+    for number in range(10):
+        clients.send(producer, topic, b"record %d" % number)
+    admin = clients.admin(cluster.bootstrap)
+    for offset in (4, 10):
+        wanted = confluent_kafka.TopicPartition(topic, 0, offset)
+        (deleted,) = admin.delete_records([wanted], request_timeout=clients.DEADLINE_S).values()
+        assert deleted.result(clients.DEADLINE_S).low_watermark == offset
+        starts = {node_id: view.log_start_offset for node_id, view in cluster.replicas(topic).items()}
+        assert starts == dict.fromkeys(cluster.nodes, offset)
+    cluster.assert_replicas_agree(topic)

@@ -24,6 +24,7 @@ from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.status import FollowerStatus, RaftStatus
 from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
 from chronik.config import Settings
+from chronik.metadata import events as e
 from chronik.metadata.commands import (
     ChangePartition,
     Endpoint,
@@ -61,6 +62,8 @@ RETRY_SECONDS: Final = 0.1
 WAIT_LOG_EVERY: Final = 50
 RESIGN_SECONDS_MAX: Final = 0.8
 UNFENCE_SECONDS: Final = 0.1
+ASK_SECONDS: Final = 1.0
+"""How often a node that hears no controller asks the others whether it still belongs to them."""
 PROPOSE_SECONDS_MAX: Final = 5.0
 
 
@@ -84,6 +87,9 @@ class ClusterMember:
         self._epoch = -1
         self._task: asyncio.Task[None] | None = None
         self._elections = 0
+        self._leave: Callable[[], None] = lambda: None
+        self.is_removed = False
+        """The cluster took this node out while it ran: it serves nobody any more."""
         self._build_consensus(settings, Path(settings.data_dir), rng)
         self._build_replication(settings, now_ms)
         self._build_links(settings, rng)
@@ -167,12 +173,17 @@ class ClusterMember:
 
     # --- starting ----------------------------------------------------------------------------------
 
+    def on_removed(self, leave: Callable[[], None]) -> None:
+        """Have `leave` called once, if the cluster takes this node out while it runs."""
+        self._leave = leave
+
     async def start(self) -> None:
         """Metadata from disk, links to peers, replication. The cluster does not count on this node yet."""
         settings = self.settings
         self.metadata.bus.listen(self.replicas.on_event)
         self.metadata.bus.listen(self.membership.on_event)
         self.metadata.bus.listen(self.presence.on_event)
+        self.metadata.bus.listen(self._look_for_own_removal)
         self.raft.on_soft_state(lambda _state: self._count_election())
         self.raft.on_membership(self.membership.refresh)
         await self.raft.start(self.metadata)
@@ -201,7 +212,10 @@ class ClusterMember:
                 await self.metadata.submit(command, timeout_s=2.0)
                 break
             except (Unavailable, RequestError) as error:
-                if waited % WAIT_LOG_EVERY == 0 and waited:
+                if _tells_of_removal(error):
+                    if waited % WAIT_LOG_EVERY == 0:
+                        log.error("this node does not serve: %s", error)
+                elif waited % WAIT_LOG_EVERY == 0 and waited:
                     nodes = ", ".join(str(peer.id) for peer in settings.peers)
                     log.info("waiting for a majority of nodes %s: %s", nodes, error)
                 waited += 1
@@ -216,18 +230,44 @@ class ClusterMember:
         self._task = self._loop.create_task(self._stay_unfenced())
 
     async def _stay_unfenced(self) -> None:
-        """A node that was paused or cut off finds itself fenced when it is back: it asks to be let in."""
-        while True:
-            await asyncio.sleep(UNFENCE_SECONDS)
+        """A node that was paused or cut off finds itself fenced when it is back: it asks to be let in.
+
+        One that was taken out meanwhile gets no news at all any more: it learns of it by asking.
+        """
+        while not self.is_removed:
+            is_lost = not self._hears_controller()
+            await asyncio.sleep(ASK_SECONDS if is_lost else UNFENCE_SECONDS)
             own = self.metadata.state.brokers.get(self.settings.node_id)
-            if own is None or not own.fenced or own.resigned or own.epoch != self._epoch:
+            if own is None or own.resigned or own.epoch != self._epoch or not (own.fenced or is_lost):
                 continue
             try:
                 command = UnfenceBroker(broker_id=own.broker_id, broker_epoch=own.epoch)
                 await self.metadata.submit(command, timeout_s=2.0)
-                log.info("node %d takes part again", own.broker_id)
+                if own.fenced:
+                    log.info("node %d takes part again", own.broker_id)
             except (Unavailable, RequestError) as error:
-                log.info("node %d stays fenced for now: %s", own.broker_id, error)
+                if _tells_of_removal(error):
+                    self._end_service()
+                elif own.fenced:
+                    log.info("node %d stays fenced for now: %s", own.broker_id, error)
+
+    def _look_for_own_removal(self, event: e.Event) -> None:
+        if (
+            isinstance(event, e.BrokerUnregistered | e.Resync)
+            and self._is_registered
+            and self.settings.node_id in self.metadata.state.removed
+        ):
+            self._end_service()
+
+    def _end_service(self) -> None:
+        """What this node knows of the cluster is old from now on: clients must hear it from others."""
+        if not self.is_removed:
+            self.is_removed = True
+            log.warning(
+                "node %d was removed from the cluster: it serves no clients any more and can be switched off",
+                self.settings.node_id,
+            )
+            self._leave()
 
     def _forget_deleted_topics(self) -> None:
         """Only now is the metadata known to be complete: logs of topics it does not have are garbage."""
@@ -250,9 +290,10 @@ class ClusterMember:
 
     def _may_lead(self) -> bool:
         """Whether the cluster counts on this node: registered in this life, and the controller is heard."""
-        return self._is_registered and (
-            self.raft.is_leader or self._loop.time() - self.raft.last_contact < LEASE_SECONDS
-        )
+        return self._is_registered and not self.is_removed and self._hears_controller()
+
+    def _hears_controller(self) -> bool:
+        return self.raft.is_leader or self._loop.time() - self.raft.last_contact < LEASE_SECONDS
 
     def controller_id(self) -> int:
         leader = self.raft.leader_id
@@ -360,6 +401,10 @@ class ClusterMember:
         await self.wal_port.stop()
         await self.raft_port.stop()
         await self.raft.stop()
+
+
+def _tells_of_removal(error: Exception) -> bool:
+    return isinstance(error, RequestError) and error.code == ErrorCode.invalid_registration
 
 
 def _endpoints(settings: Settings, kafka_port: int, http_port: int) -> dict[str, Endpoint]:

@@ -94,7 +94,9 @@ class FollowerSide:
                 self._on_data(link, head, partition, frame)
             case FrameType.WATERMARK:
                 if partition.feeder is link:
-                    partition.on_told_watermark(frames.decode_offset(frame))
+                    told = frames.decode_bounds(frame)
+                    partition.on_told_watermark(told.end_offset)
+                    partition.follow_log_start(told.log_start_offset)
             case FrameType.OPEN:
                 self._on_opening(link, head, partition)
             case FrameType.START:
@@ -201,7 +203,7 @@ class FollowerSide:
         partition.follow_log_start(data.log_start_offset)
 
     def acknowledge(self, partition: Partition) -> None:
-        """The log grew on disk: tell the leader at the end of this turn."""
+        """The log grew on disk, or starts later: tell the leader at the end of this turn."""
         self._to_ack[partition] = None
         if not self._ack_scheduled:
             self._ack_scheduled = True
@@ -218,7 +220,8 @@ class FollowerSide:
                     partition.tp.partition,
                     partition.leader_epoch,
                 )
-                partition.feeder.send(head + frames.encode_offset(partition.log.durable_end_offset))
+                has = frames.Bounds(partition.log.durable_end_offset, partition.log_start_offset)
+                partition.feeder.send(head + frames.encode_bounds(has))
 
     def begin_anew(self, partition: Partition) -> None:
         """This disk took back what the leader takes to be on its way: nothing else would tell the leader."""

@@ -1,8 +1,9 @@
 """What leader and follower say to each other about partitions, as bytes.
 
 Leader to follower: OPEN asks where the follower's log stands, START tells from where it is fed, DATA carries
-batches, WATERMARK only the watermark. Follower to leader: STATE answers OPEN, ACK tells what is on its disk,
-REFUSE says that what came does not fit (an old epoch, a gap): the leader opens the partition anew.
+batches, WATERMARK only the watermark and where the log starts. Follower to leader: STATE answers OPEN, ACK
+tells what is on its disk, REFUSE says that what came does not fit (an old epoch, a gap): the leader opens the
+partition anew.
 Every frame names topic id, partition and leader epoch, so a frame of another epoch is never mistaken.
 """
 
@@ -47,7 +48,7 @@ class Head(NamedTuple):
 _HEAD: Final = struct.Struct(">B16sii")
 _START: Final = struct.Struct(">qB")
 _DATA: Final = struct.Struct(">qqq")
-_OFFSET: Final = struct.Struct(">q")
+_BOUNDS: Final = struct.Struct(">qq")
 HEAD_BYTES: Final = _HEAD.size
 DATA_BYTES: Final = _HEAD.size + _DATA.size
 
@@ -70,6 +71,13 @@ class Data(NamedTuple):
     prev_end_offset: int
     """Where the follower's log must end for these batches to continue it."""
     high_watermark: int
+    log_start_offset: int
+
+
+class Bounds(NamedTuple):
+    """What the sender's log holds: in WATERMARK as far as it is committed, in ACK as far as it is on disk."""
+
+    end_offset: int
     log_start_offset: int
 
 
@@ -108,12 +116,12 @@ def decode_data(frame: memoryview) -> Data:
     return Data._make(_unpack(_DATA, frame))
 
 
-def encode_offset(offset: int) -> bytes:
-    return _OFFSET.pack(offset)
+def encode_bounds(bounds: Bounds) -> bytes:
+    return _BOUNDS.pack(*bounds)
 
 
-def decode_offset(frame: memoryview) -> int:
-    return _unpack(_OFFSET, frame)[0]
+def decode_bounds(frame: memoryview) -> Bounds:
+    return Bounds._make(_unpack(_BOUNDS, frame))
 
 
 def encode_position(position: LogPosition) -> bytes:

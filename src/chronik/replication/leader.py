@@ -74,6 +74,9 @@ class LeaderSide:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def is_alive(self, node_id: NodeId) -> bool:
+        return self._is_alive(node_id)
+
     @property
     def connected(self) -> list[NodeId]:
         return sorted(self._links)
@@ -108,7 +111,7 @@ class LeaderSide:
             return
         match head.type:
             case FrameType.ACK:
-                self._acked(partition, progress, frames.decode_offset(frame))
+                self._acked(partition, progress, frames.decode_bounds(frame))
             case FrameType.STATE:
                 self._start(link, partition, progress, frames.decode_position(frame))
             case FrameType.REFUSE:
@@ -138,7 +141,7 @@ class LeaderSide:
             log.info("Updated followers for %s: %s (was: %s)", partition.tp, sorted(wanted), before)
 
     def appended(self, partition: Partition) -> None:
-        """New batches, or a new watermark: tell the followers at the end of this turn."""
+        """New batches, a new watermark or start: tell the followers at the end of this turn."""
         if partition.followers:
             self._dirty[partition] = None
             if not self._feed_scheduled:
@@ -171,7 +174,10 @@ class LeaderSide:
             if not run.size_bytes:
                 break
             self._send_run(link, partition, progress, run)
-        if progress.told_watermark < partition.high_watermark:
+        if (
+            progress.told_watermark < partition.high_watermark
+            or progress.told_start < partition.log_start_offset
+        ):
             self._send_watermark(link, partition, progress)
 
     async def _feed_from_disk(self, partition: Partition, progress: FollowerProgress, epoch: int) -> None:
@@ -195,15 +201,16 @@ class LeaderSide:
             self.appended(partition)
 
     def _send_run(self, link: Link, partition: Partition, progress: FollowerProgress, run: BatchRun) -> None:
-        watermark = partition.high_watermark
-        data = frames.Data(progress.next_offset, watermark, partition.log_start_offset)
+        watermark, start = partition.high_watermark, partition.log_start_offset
+        data = frames.Data(progress.next_offset, watermark, start)
         link.send(self._head(FrameType.DATA, partition) + frames.encode_data(data), run.buffers)
         progress.sent(run.next_offset, run.size_bytes)
-        progress.told_watermark = watermark
+        progress.told(watermark, start)
 
     def _send_watermark(self, link: Link, partition: Partition, progress: FollowerProgress) -> None:
-        progress.told_watermark = partition.high_watermark
-        link.send(self._head(FrameType.WATERMARK, partition) + frames.encode_offset(partition.high_watermark))
+        bounds = frames.Bounds(partition.high_watermark, partition.log_start_offset)
+        progress.told(*bounds)
+        link.send(self._head(FrameType.WATERMARK, partition) + frames.encode_bounds(bounds))
 
     def _head(self, type_: FrameType, partition: Partition) -> bytes:
         return frames.head(
@@ -271,11 +278,14 @@ class LeaderSide:
 
     # --- acknowledgements and the ISR ------------------------------------------------------------------
 
-    def _acked(self, partition: Partition, progress: FollowerProgress, end_offset: int) -> None:
+    def _acked(self, partition: Partition, progress: FollowerProgress, has: frames.Bounds) -> None:
         if progress.state is not FollowerState.FED:
             return
-        progress.acked(end_offset, partition.log_end_offset, self._loop.time())
+        progress.acked(has.end_offset, partition.log_end_offset, self._loop.time())
         partition.update_watermark()
+        if has.log_start_offset != progress.log_start_offset:
+            progress.log_start_offset = has.log_start_offset
+            partition.check_low_watermark()
         if progress.next_offset < partition.log.log_end_offset:
             self.appended(partition)
         if progress.peer not in partition.isr:
@@ -333,6 +343,7 @@ class LeaderSide:
         for partition in self._partitions():
             if not partition.followers or not partition.is_leader:
                 continue
+            partition.check_low_watermark()
             lagging = []
             for peer, progress in partition.followers.items():
                 if progress.state is FollowerState.IDLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -46,6 +47,9 @@ class PartitionHooks(Protocol):
     def start_moved(self, partition: Partition, log_start_offset: int) -> None:
         """Follower: the leader's log starts later now."""
 
+    def is_alive(self, node_id: NodeId) -> bool:
+        """Whether the cluster counts a node as alive."""
+
     def halted(self, partition: Partition) -> None:
         """Leader: its disk failed an append; a new epoch is needed before it may go on."""
 
@@ -80,6 +84,7 @@ class Partition:
         "_committed_waiters",
         "_durable_waiters",
         "_hooks",
+        "_start_waiters",
         "_watchers",
         "config",
         "feeder",
@@ -95,6 +100,7 @@ class Partition:
         "partition_epoch",
         "pending_isr",
         "replicas",
+        "told_start",
         "told_watermark",
         "topic_id",
         "tp",
@@ -128,6 +134,7 @@ class Partition:
         self.feeder: Link | None = None
         """Where a follower's batches come from and its acknowledgements go to."""
         self.told_watermark = 0
+        self.told_start = 0
         self.halted_epoch = NO_EPOCH - 1
         self._hooks = hooks
         self.leader_epoch_start_offset = 0
@@ -135,6 +142,7 @@ class Partition:
         """Everything before is on every in-sync replica. Moves only in `_raise_watermark`."""
         self._durable_waiters: deque[_AckWaiter] = deque()
         self._committed_waiters: deque[_AckWaiter] = deque()
+        self._start_waiters: deque[_AckWaiter] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
         log.subscribe(self)
 
@@ -153,6 +161,7 @@ class Partition:
         if assignment.leader_epoch != self.leader_epoch:
             self.followers.clear()
             self.feeder = None
+            self.told_start = 0
             self.leader_epoch_start_offset = self.log.log_end_offset
             self._fail_waiters(RequestError(ErrorCode.not_leader_or_follower, f"{self.tp} has a new leader"))
         self.leader_id = assignment.leader
@@ -162,6 +171,7 @@ class Partition:
         self.isr = assignment.isr
         self._hooks.changed(self)
         self.update_watermark()
+        self.check_low_watermark()
         self._wake_watchers()
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
@@ -279,6 +289,8 @@ class Partition:
         else:
             self._hooks.durable(self)
             self.on_told_watermark(self.told_watermark)
+            if self.told_start > self.log.log_start_offset:
+                self.follow_log_start(self.told_start)
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         refusal = RequestError(ErrorCode.kafka_storage_error, str(error))
@@ -312,7 +324,8 @@ class Partition:
         )
 
     def follow_log_start(self, log_start_offset: int) -> None:
-        """Follower: the leader deleted old records; so does this replica, below its watermark."""
+        """Follower: the leader deleted old records; so does this replica, once its watermark is that far."""
+        self.told_start = log_start_offset
         if self.log.log_start_offset < log_start_offset <= self.high_watermark:
             self._hooks.start_moved(self, log_start_offset)
 
@@ -341,7 +354,7 @@ class Partition:
         )
 
     def _fail_waiters(self, error: RequestError) -> None:
-        for waiters in (self._durable_waiters, self._committed_waiters):
+        for waiters in (self._durable_waiters, self._committed_waiters, self._start_waiters):
             failed = list(waiters)
             waiters.clear()
             for waiter in failed:
@@ -419,7 +432,10 @@ class Partition:
         return await reading.offset_of_max_timestamp(self.log)
 
     async def delete_records(self, offset: int) -> int:
-        """Forget records before `offset` (-1: before the watermark). Returns the new log start offset."""
+        """Leader: forget records before `offset` (-1: before the watermark), on all live replicas.
+
+        Returns the new log start offset.
+        """
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
             raise RequestError(
@@ -427,7 +443,35 @@ class Partition:
                 f"{self.tp} can be cut up to {self.high_watermark}, not {offset}",
             )
         await self.log.advance_start(target)
-        return self.log.log_start_offset
+        self._hooks.appended(self)
+        followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: RequestError | None) -> None:
+            if not followed.done():
+                followed.set_result(None) if error is None else followed.set_exception(error)
+
+        waiter = _AckWaiter(target, done)
+        self._start_waiters.append(waiter)
+        try:
+            self.check_low_watermark()
+            await followed
+        finally:
+            if waiter in self._start_waiters:
+                self._start_waiters.remove(waiter)
+        return self.low_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """Leader: where the logs of all live replicas start, the earliest of them."""
+        starts = [one.log_start_offset for peer, one in self.followers.items() if self._hooks.is_alive(peer)]
+        return min([self.log.log_start_offset, *starts])
+
+    def check_low_watermark(self) -> None:
+        """Leader: a replica's log starts later now, or is not waited for any more."""
+        if self._start_waiters:
+            low_watermark = self.low_watermark
+            for waiter in [one for one in self._start_waiters if one.next_offset <= low_watermark]:
+                waiter.callback(None)
 
 
 def _serve(waiters: deque[_AckWaiter], offset: int, error: RequestError | None = None) -> None:

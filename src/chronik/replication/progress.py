@@ -23,9 +23,11 @@ class FollowerProgress:
         "acked_end",
         "in_flight_bytes",
         "is_reading",
+        "log_start_offset",
         "next_offset",
         "peer",
         "state",
+        "told_start",
         "told_watermark",
     )
 
@@ -36,7 +38,10 @@ class FollowerProgress:
         self.acked_end = -1
         """Durable end offset that the follower reported in this epoch; -1 before the first report."""
         self.in_flight_bytes = 0
+        self.log_start_offset = -1
+        """Where the follower's log starts, as it reported in this epoch; -1 before the first report."""
         self.told_watermark = -1
+        self.told_start = -1
         self.is_reading = False
         """A read from disk for this follower is under way."""
         self._sent: deque[tuple[int, int]] = deque()
@@ -52,7 +57,11 @@ class FollowerProgress:
         # Its log ends there now: it may have lost what it had acknowledged (a new disk).
         self.acked_end = min(self.acked_end, offset)
         self._forget_sent()
-        self.told_watermark = -1
+        self.told(-1, -1)
+
+    def told(self, high_watermark: int, log_start_offset: int) -> None:
+        self.told_watermark = high_watermark
+        self.told_start = log_start_offset
 
     def lost(self) -> None:
         """The link broke, or the follower refused: nothing is known to be on its way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from chronik.model import NodeId
 from chronik.replication.follower import FollowerSide
 from chronik.replication.leader import LeaderSide
 from chronik.replication.partition import Partition
@@ -19,6 +20,8 @@ class Replication:
         self.leader = leader
         self.follower = follower
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._moving: dict[Partition, int] = {}
+        """Followed partitions whose logs are about to start at these offsets."""
 
     def changed(self, partition: Partition) -> None:
         self.leader.partition_changed(partition)
@@ -32,14 +35,28 @@ class Replication:
             self.follower.acknowledge(partition)
 
     def start_moved(self, partition: Partition, log_start_offset: int) -> None:
-        task = asyncio.get_running_loop().create_task(partition.log.advance_start(log_start_offset))
+        if self._moving.get(partition) == log_start_offset:
+            return
+        self._moving[partition] = log_start_offset
+        task = asyncio.get_running_loop().create_task(self._move_start(partition, log_start_offset))
         self._tasks[task] = None
         task.add_done_callback(self._done)
+
+    async def _move_start(self, partition: Partition, log_start_offset: int) -> None:
+        try:
+            await partition.log.advance_start(log_start_offset)
+        finally:
+            if self._moving.get(partition) == log_start_offset:
+                del self._moving[partition]
+        self.durable(partition)  # the leader waits to hear that it is so
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("the start of a log stays where it is: %s", error)
+
+    def is_alive(self, node_id: NodeId) -> bool:
+        return self.leader.is_alive(node_id)
 
     def halted(self, partition: Partition) -> None:
         self.leader.ask_for_new_epoch(partition)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Partition as Assignment
-from chronik.model import TopicPartition
+from chronik.model import NodeId, TopicPartition
 from chronik.records.batch import check_batch
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -23,6 +23,9 @@ class NoHooks:
     def appended(self, partition: Partition) -> None: ...
     def durable(self, partition: Partition) -> None: ...
     def start_moved(self, partition: Partition, log_start_offset: int) -> None: ...
+    def is_alive(self, node_id: NodeId) -> bool:
+        return True
+
     def halted(self, partition: Partition) -> None: ...
     def refused(self, partition: Partition) -> None: ...
 

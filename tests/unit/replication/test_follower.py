@@ -36,10 +36,19 @@ class Leader:
         self.side = side
         self.partition = partition
         self.heard: list[int] = []
+        self.acked: frames.Bounds | None = None
+        self._said = asyncio.Event()
         side.on_open(cast(Link, self))
 
     def send(self, frame: bytes, body: object = ()) -> None:
         self.heard.append(frames.read_head(memoryview(frame)).type)
+        if self.heard[-1] == FrameType.ACK:
+            self.acked = frames.decode_bounds(memoryview(frame))
+        self._said.set()
+
+    async def something_was_said(self) -> None:
+        await self._said.wait()
+        self._said.clear()
 
     def say(self, type_: FrameType, body: bytes = b"") -> None:
         head = frames.head(type_, self.partition.log.topic_id_bytes, 0, self.partition.leader_epoch)
@@ -93,5 +102,25 @@ def test_a_disk_that_failed_asks_to_be_fed_again(tmp_path: Path, monkeypatch: py
             assert leader.partition.log.log_end_offset == 1
             assert leader.heard[-1] == FrameType.REFUSE
             assert leader.partition.feeder is None
+
+    asyncio.run(run())
+
+
+def test_a_start_that_the_leader_tells_is_followed_without_new_records(tmp_path: Path) -> None:
+    """DeleteRecords on an idle partition: the follower cuts its log at once, and says when it has."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            leader = followed(store)
+            for offset in range(3):
+                leader.feed(offset)
+            # Not on disk yet, so not below this replica's watermark: the start has to wait for that.
+            leader.say(FrameType.WATERMARK, frames.encode_bounds(frames.Bounds(3, 2)))
+            assert leader.partition.log_start_offset == 0
+            async with asyncio.timeout(60):
+                while leader.acked != frames.Bounds(3, 2):
+                    await leader.something_was_said()
+            assert leader.partition.log_start_offset == 2
+            assert leader.partition.high_watermark == 3
 
     asyncio.run(run())
