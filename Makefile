@@ -7,19 +7,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 JAR_SETS := kafka kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
-CODE := src tests tools bench
+CODE := src tests tools bench examples
 ARGS ?=
 CRASH_ROUNDS ?= 50
 CLUSTER_ROUNDS ?= 200
 SEEDS ?= 1000
 SCENARIO ?= cluster
+ROUNDS ?= 20
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +119,15 @@ bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine
 
 bench-compaction: setup ## produce latency while compaction works and while it rests, in turn
 	$(BIN)/python -m bench.compaction $(ARGS)
+
+bench-spark: setup ## the data source beside the official Kafka connector (ARGS="--records 1000000" for a short form)
+	$(BIN)/python -m bench.spark $(ARGS)
+
+spark-kills: setup ## kill -9 of driver, Python workers and broker under archive, topic and index jobs, ROUNDS times (20)
+	$(BIN)/pytest tests/spark/test_kills.py --spark-kill-rounds=$(ROUNDS) --timeout=7200
+
+example: $(VENV)/.dev ## generator, topic, pipeline, table and search index, query; ends with a table and a plot
+	$(BIN)/python examples/orders.py $(ARGS)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -38,3 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cluster-long", action="store_true", help="the cluster tests in full length (make cluster-long)"
     )
+    parser.addoption(
+        "--spark-kill-rounds", type=int, default=1, help="rounds of kill -9 for each kind of Spark job"
+    )

@@ -13,30 +13,51 @@ from tests.java import JARS
 from tests.node import ChronikNode
 from tests.spark.topics import Topics
 
-CONNECTOR_JARS = sorted(map(str, (JARS / "spark").glob("*.jar")))
+JAR_FILES = sorted(
+    str(jar) for kind in ("spark", "spark-delta", "spark-iceberg") for jar in (JARS / kind).glob("*.jar")
+)
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChronikNode]:
-    with ChronikNode(tmp_path_factory.mktemp("node"), wal_profile="ultra") as running:
+    folder = tmp_path_factory.mktemp("node")
+    with ChronikNode(
+        folder, wal_profile="ultra", cleaner_backoff_ms=50, retention_check_interval_ms=200
+    ) as running:
         assert isinstance(running, ChronikNode)
         yield running
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    if not CONNECTOR_JARS:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the session's Iceberg catalog."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[SparkSession]:
+    if not JAR_FILES:
         pytest.fail(f"the official connector is not in {JARS / 'spark'}: run make jars")
     folder: Path = tmp_path_factory.mktemp("spark")
+    extensions = (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    )
     session = start_session(
         "tests",
         master="local[2]",
-        jars=CONNECTOR_JARS,
+        jars=JAR_FILES,
         conf={
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.streaming.checkpointLocation": str(folder / "checkpoints"),
+            "spark.sql.extensions": ",".join(extensions),
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.catalog.archive": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.archive.type": "hadoop",
+            "spark.sql.catalog.archive.warehouse": str(lake),
         },
     )
     yield session

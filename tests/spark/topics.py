@@ -78,7 +78,7 @@ class Topics:
             async with Producer(cluster, transaction=transaction) as producer:
                 if transaction is not None:
                     await transaction.begin()
-                sent: list[Awaitable[Delivery]] = []
+                sent: list[Delivery] = []
                 for number, value in enumerate(values):
                     key = keys[number] if keys is not None else None
                     sent.append(await producer.send(topic, value, key=key, partition=partition))

@@ -1,0 +1,226 @@
+"""The data source beside the official Kafka connector, in one Spark, on one node (`make bench-spark`).
+
+The same topic (JSON of 200 B, three partitions) is counted, written to Parquet and streamed to Parquet, by
+turns, in alternating order; the ratio is the median of the pairs'. One round before it warms both up. Memory
+is the most that the driver's JVM and all Python workers held at once. Then the archive job runs twice, over
+everything and over what came since: the second run costs what is new.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from chronik.client import Cluster
+from chronik.spark.jobs.archive import ArchiveOptions, archive
+from chronik.spark.options import connect_options, write_options
+from chronik.spark.producing import TaskProducer
+from chronik.spark.session import start_session
+from tests.java import JARS
+from tests.node import ChronikNode
+from tests.spark.processes import descendants, is_worker, rss_bytes
+from tests.spark.topics import Topics
+
+KINDS = ("kafka", "chronik")
+PARTITIONS = 3
+FILL_ROWS = 100_000
+VALUE = '{"id": %d, "customer": "c%05d", "amount": %d.25, "text": "'
+FILLER = "lorem ipsum dolor sit amet " * 8
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    values = [
+        ((VALUE % (n, n % 9973, n % 1000)) + FILLER)[:198].encode() + b'"}'
+        for n in range(first, first + count)
+    ]
+    partitions = [n % PARTITIONS for n in range(first, first + count)]
+    return pa.record_batch({"value": pa.array(values), "partition": pa.array(partitions, pa.int32())})
+
+
+def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
+    """JSON values of 200 bytes; batches of 64 KiB."""
+    options = write_options(
+        {"bootstrap.servers": bootstrap, "topic": topic, "batch.size": "65536", "transactional": "false"}
+    )
+
+    async def work() -> None:
+        async with Cluster(bootstrap) as cluster:
+            starts = range(first, first + count, FILL_ROWS)
+            batches = (rows(start, min(FILL_ROWS, first + count - start)) for start in starts)
+            await TaskProducer(cluster, options, None).write_all(batches)
+
+    asyncio.run(work())
+
+
+class Memory(threading.Thread):
+    """The most that the JVM and the Python workers held together, each page counted once per process."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._stop_it = threading.Event()
+        self.jvm = self.workers = 0
+
+    def run(self) -> None:
+        while not self._stop_it.wait(0.2):
+            found = descendants()
+            self.jvm = max(self.jvm, sum(rss_bytes(pid) for pid, line in found.items() if "java" in line))
+            workers = sum(rss_bytes(pid) for pid, line in found.items() if is_worker(line))
+            self.workers = max(self.workers, workers)
+
+    def stop(self) -> int:
+        self._stop_it.set()
+        self.join()
+        return self.jvm + self.workers
+
+
+@contextlib.contextmanager
+def session() -> Iterator[SparkSession]:
+    jars = sorted(map(str, (JARS / "spark").glob("*.jar")))
+    spark = start_session("bench", jars=jars, conf={"spark.driver.memory": "2g"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+class Loads:
+    """What is measured, by name; each takes the kind of source and the topic."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self.all: dict[str, Callable[[str, str], None]] = {
+            "count()": self._count,
+            "to Parquet": self._to_parquet,
+            "stream to Parquet": self._stream,
+        }
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic}
+
+    def _read(self, kind: str, topic: str) -> DataFrame:
+        return self._spark.read.format(kind).options(**self._options(topic)).load()
+
+    def _count(self, kind: str, topic: str) -> None:
+        self._read(kind, topic).count()
+
+    def _to_parquet(self, kind: str, topic: str) -> None:
+        self._read(kind, topic).write.parquet(str(self._folder / "table"))
+
+    def _stream(self, kind: str, topic: str) -> None:
+        reader = self._spark.readStream.format(kind).options(**self._options(topic))
+        writer = reader.option("startingOffsets", "earliest").load().writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        query = writer.option("path", str(self._folder / "table")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def measure(self, load: str, kind: str, topic: str) -> float:
+        for name in ("table", "checkpoint"):
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+        began = time.monotonic()
+        self.all[load](kind, topic)
+        return time.monotonic() - began
+
+
+def compare(loads: Loads, topic: str, records: int, rounds: int, console: Console) -> None:
+    seconds: dict[tuple[str, str], list[float]] = {}
+    memory: dict[tuple[str, str], int] = {}
+    for number in range(-1, rounds):
+        for load in loads.all:
+            for kind in KINDS if number % 2 else KINDS[::-1]:
+                watch = Memory()
+                watch.start()
+                took = loads.measure(load, kind, topic)
+                held = watch.stop()
+                if number >= 0:
+                    seconds.setdefault((load, kind), []).append(took)
+                    memory[load, kind] = max(held, memory.get((load, kind), 0))
+                console.print(f"[dim]round {number}: {load}, {kind}: {took:.2f} s[/dim]")
+    table = Table(title=f"{records:,} records of 200 B, {PARTITIONS} partitions, {rounds} rounds")
+    for heading in ("load", "kafka, rows/s", "chronik, rows/s", "ratio", "kafka, MB", "chronik, MB"):
+        table.add_column(heading, justify="left" if heading == "load" else "right")
+    for load in loads.all:
+        theirs, ours = seconds[load, "kafka"], seconds[load, "chronik"]
+        ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
+        table.add_row(
+            load,
+            f"{records / statistics.median(theirs):,.0f}",
+            f"{records / statistics.median(ours):,.0f}",
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            *(f"{memory[load, kind] / 1e6:,.0f}" for kind in KINDS),
+        )
+    console.print(table)
+
+
+def growth(loads: Loads, small: tuple[str, int], large: tuple[str, int], console: Console) -> None:
+    table = Table(title="Growth: seconds a million records")
+    for heading in ("load", f"{small[1]:,} records", f"{large[1]:,} records"):
+        table.add_column(heading, justify="left" if heading == "load" else "right")
+    for load in loads.all:
+        per_million = [
+            min(loads.measure(load, "chronik", topic) for _ in range(2)) / count * 1e6
+            for topic, count in (small, large)
+        ]
+        table.add_row(load, *(f"{each:.2f}" for each in per_million))
+    console.print(table)
+
+
+def incremental(
+    spark: SparkSession, bootstrap: str, topic: str, records: int, folder: Path, console: Console
+) -> None:
+    """The archive of everything, of a twentieth more, of nothing more."""
+    connect = connect_options({"bootstrap.servers": bootstrap})
+    options = ArchiveOptions(connect=connect, folder=str(folder / "archive"))
+    table = Table(title="Archive (JSON decoded), run by run")
+    for heading in ("new records", "there are", "seconds"):
+        table.add_column(heading, justify="right")
+    there = records
+    for new in (records, records // 20, 0):
+        if there != records or new == records // 20:
+            fill(bootstrap, topic, there, new)
+            there += new
+        began = time.monotonic()
+        done = archive(spark, topic, options)
+        table.add_row(f"{done.rows:,}", f"{there:,}", f"{time.monotonic() - began:.2f}")
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--skip-jobs", action="store_true", help="only beside the connector")
+    given = parser.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as name:
+        folder = Path(name)
+        with ChronikNode(folder / "node") as node:
+            with Topics(node.bootstrap) as topics:
+                large, small = (topics.create(partitions=PARTITIONS) for _ in range(2))
+            console.print("[dim]filling[/dim]")
+            fill(node.bootstrap, large, 0, given.records)
+            fill(node.bootstrap, small, 0, given.records // 10)
+            with session() as spark:
+                loads = Loads(spark, node.bootstrap, folder)
+                compare(loads, large, given.records, given.rounds, console)
+                if not given.skip_jobs:
+                    growth(loads, (small, given.records // 10), (large, given.records), console)
+                    incremental(spark, node.bootstrap, large, given.records, folder, console)
+
+
+if __name__ == "__main__":
+    main()

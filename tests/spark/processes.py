@@ -1,0 +1,53 @@
+"""The processes below this one: Spark's JVM, its Python workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.process import POLL_S
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(root: int | None = None) -> dict[int, str]:
+    """Command lines by process id."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found: dict[int, str] = {}
+    left = list(children.get(root if root is not None else os.getpid(), ()))
+    while left:
+        pid = left.pop()
+        left += children.get(pid, ())
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+    return found
+
+
+def is_worker(line: str) -> bool:
+    """A Python worker that runs tasks, or the daemon that forks them."""
+    return "pyspark.daemon pyspark.worker" in line
+
+
+def rss_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def wait_for(fact: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not fact():
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(POLL_S)
