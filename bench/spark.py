@@ -2,8 +2,8 @@
 
 The same topic (JSON of 200 B, three partitions) is counted, written to Parquet and streamed to Parquet, by
 turns, in alternating order; the ratio is the median of the pairs'. One round before it warms both up. Memory
-is the most that the driver's JVM and all Python workers held at once. Then the archive job runs twice, over
-everything and over what came since: the second run costs what is new.
+is the most that the driver's JVM and all Python workers held while each source did the same in a Spark of its
+own. Then the archive job runs over everything, over what came since, and over nothing new.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import asyncio
 import contextlib
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -136,22 +138,44 @@ class Loads:
         return time.monotonic() - began
 
 
+def memory_alone(kind: str, bootstrap: str, topic: str) -> float:
+    """Bytes at most, in a process that reads with this source alone."""
+    command = [
+        sys.executable,
+        "-m",
+        "bench.spark",
+        "--memory",
+        kind,
+        "--bootstrap",
+        bootstrap,
+        "--topic",
+        topic,
+    ]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return float(said.split()[-1])
+
+
+def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, session() as spark:
+        loads = Loads(spark, bootstrap, Path(folder))
+        watch = Memory()
+        watch.start()
+        for load in loads.all:
+            loads.measure(load, kind, topic)
+        print(watch.stop())
+
+
 def compare(loads: Loads, topic: str, records: int, rounds: int, console: Console) -> None:
     seconds: dict[tuple[str, str], list[float]] = {}
-    memory: dict[tuple[str, str], int] = {}
     for number in range(-1, rounds):
         for load in loads.all:
             for kind in KINDS if number % 2 else KINDS[::-1]:
-                watch = Memory()
-                watch.start()
                 took = loads.measure(load, kind, topic)
-                held = watch.stop()
                 if number >= 0:
                     seconds.setdefault((load, kind), []).append(took)
-                    memory[load, kind] = max(held, memory.get((load, kind), 0))
                 console.print(f"[dim]round {number}: {load}, {kind}: {took:.2f} s[/dim]")
     table = Table(title=f"{records:,} records of 200 B, {PARTITIONS} partitions, {rounds} rounds")
-    for heading in ("load", "kafka, rows/s", "chronik, rows/s", "ratio", "kafka, MB", "chronik, MB"):
+    for heading in ("load", "kafka, rows/s", "chronik, rows/s", "ratio"):
         table.add_column(heading, justify="left" if heading == "load" else "right")
     for load in loads.all:
         theirs, ours = seconds[load, "kafka"], seconds[load, "chronik"]
@@ -161,7 +185,6 @@ def compare(loads: Loads, topic: str, records: int, rounds: int, console: Consol
             f"{records / statistics.median(theirs):,.0f}",
             f"{records / statistics.median(ours):,.0f}",
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-            *(f"{memory[load, kind] / 1e6:,.0f}" for kind in KINDS),
         )
     console.print(table)
 
@@ -204,7 +227,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-jobs", action="store_true", help="only beside the connector")
+    parser.add_argument("--memory", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    parser.add_argument("--topic", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.memory:
+        measure_memory(given.memory, given.bootstrap, given.topic)
+        return
     console = Console()
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as name:
         folder = Path(name)
@@ -220,6 +249,9 @@ def main() -> None:
                 if not given.skip_jobs:
                     growth(loads, (small, given.records // 10), (large, given.records), console)
                     incremental(spark, node.bootstrap, large, given.records, folder, console)
+            for kind in KINDS:
+                held = memory_alone(kind, node.bootstrap, small)
+                console.print(f"memory, {kind}: {held / 1e6:,.0f} MB at most (JVM and Python workers)")
 
 
 if __name__ == "__main__":
