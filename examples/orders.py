@@ -1,8 +1,8 @@
 """From a generator to a table and a plot, in one command: `python examples/orders.py`.
 
-It starts a node of its own, writes orders to a topic, runs the pipeline of orders.toml (a table, sums by
-minute, a search index, a topic of large orders), asks the table with SQL and the index for words, and leaves
-a page with a plot. Everything it makes lies in one folder.
+It starts a node of its own, writes orders to a topic, runs the pipeline of orders.toml (a table, a search
+index, a topic of large orders), asks the table with SQL and the index for words, and leaves a page with a
+plot. Everything it makes lies in one folder.
 """
 
 from __future__ import annotations
@@ -88,9 +88,12 @@ def ask_index(folder: Path, words: str) -> tuple[int, list[str]]:
 
 
 def write_page(folder: Path, by_country: list[tuple[Any, ...]]) -> Path:
-    query = "select country, epoch(minute), orders from read_parquet(?) order by minute"
+    query = """
+        select country, epoch(date_trunc('minute', at)) as minute, count(*) from read_parquet(?)
+        group by all order by minute
+    """
     series: dict[str, list[tuple[float, float]]] = {}
-    for country, minute, count in duckdb.execute(query, [f"{folder}/by_minute/*.parquet"]).fetchall():
+    for country, minute, count in duckdb.execute(query, [f"{folder}/orders/*.parquet"]).fetchall():
         series.setdefault(country, []).append((minute, count))
     body = [
         lines("Orders by minute", dict(sorted(series.items())), ["09:00", "09:30"]),
