@@ -35,6 +35,13 @@ def test_api_versions_lists_what_is_handled(version: int) -> None:
     assert ranges[ApiKey.METADATA] == (0, 13)
 
 
+def test_no_authentication_is_offered_that_is_not_enforced() -> None:
+    """T27: a client that is offered SASL takes the connection to be safe."""
+    offered = Harness().dispatcher.api_ranges
+    assert ApiKey.SASL_HANDSHAKE not in offered
+    assert ApiKey.SASL_AUTHENTICATE not in offered
+
+
 @pytest.mark.parametrize(
     ("name", "valid"), [("librdkafka", True), ("a.b-c9", True), ("", False), ("-x", False), ("a b", False)]
 )

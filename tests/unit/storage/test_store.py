@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import random
+import tracemalloc
 from pathlib import Path
 from uuid import UUID
 
@@ -536,3 +537,28 @@ def test_a_wal_file_that_made_room_is_needed_by_neither_checkpoint(tmp_path: Pat
     assert not files[0].exists(), "no room was made"
     (tmp_path / damaged).write_bytes(b"bit rot")
     asyncio.run(read_back())
+
+
+def test_recovery_takes_memory_for_a_part_of_the_wal_only(tmp_path: Path) -> None:
+    """T21: a node must come up on a machine that is smaller than its WAL."""
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=8 << 20))
+    count, size = 60, 1 << 20
+
+    async def fill() -> None:
+        async with opened(tmp_path, options, crash=True) as (store, _):
+            log = open_orders(store)
+            for _ in range(count):
+                await append_durably(store, log, bytes(size))
+
+    async def recover() -> int:
+        tracemalloc.start()
+        try:
+            async with opened(tmp_path, options) as (store, report):
+                assert open_orders(store).log_end_offset == count
+                assert report.bytes > count * size
+                return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    asyncio.run(fill())
+    assert asyncio.run(recover()) < count * size / 2
