@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic
+from typing import Final, Generic
 
 from chronik.metadata.store import MetadataStore
 from chronik.model import TopicPartition
 from chronik.replication.journal import Journal, Replicas, S, Shards, partition_of
+
+_TICK_SECONDS_MAX: Final = 5.0
+"""How soon a changed interval is noticed."""
 
 
 class Coordinator(ABC, Generic[S]):
@@ -22,6 +25,7 @@ class Coordinator(ABC, Generic[S]):
         self._metadata = metadata
         self._now_ms = now_ms
         self._expiry: asyncio.TimerHandle | None = None
+        self._expired_at = 0.0
         self._shards: Shards[S] = Shards(
             topic,
             metadata=metadata,
@@ -52,6 +56,7 @@ class Coordinator(ABC, Generic[S]):
         """A user's topic is gone."""
 
     def start(self) -> None:
+        self._expired_at = asyncio.get_running_loop().time()
         self._shards.start()
         self._schedule_expiry()
 
@@ -72,9 +77,13 @@ class Coordinator(ABC, Generic[S]):
 
     def _schedule_expiry(self) -> None:
         loop = asyncio.get_running_loop()
-        self._expiry = loop.call_later(self._expiry_interval_ms / 1000, self._expire_all)
+        left = self._expired_at + self._expiry_interval_ms / 1000 - loop.time()
+        self._expiry = loop.call_later(min(max(left, 0.0), _TICK_SECONDS_MAX), self._expire_all)
 
     def _expire_all(self) -> None:
-        for shard in self._shards:
-            self._expire(shard)
+        now = asyncio.get_running_loop().time()
+        if now - self._expired_at >= self._expiry_interval_ms / 1000:
+            self._expired_at = now
+            for shard in self._shards:
+                self._expire(shard)
         self._schedule_expiry()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ class Live:
 
 
 @contextlib.asynccontextmanager
-async def live(folder: Path, **settings: Any) -> AsyncIterator[Live]:
+async def live(
+    folder: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any
+) -> AsyncIterator[Live]:
     given = Settings(
         data_dir=folder,
         **{
@@ -57,8 +59,8 @@ async def live(folder: Path, **settings: Any) -> AsyncIterator[Live]:
             **settings,
         },
     )
-    node = Node(given)
-    async with asyncio.timeout(30):
+    node = Node(given) if now_ms is None else Node(given, now_ms=now_ms)
+    async with asyncio.timeout(60):
         await node.start()
         try:
             yield Live(node)
