@@ -38,7 +38,7 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-class GroupCoordinator(Coordinator[GroupShard]):
+class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
     def __init__(
         self,
         *,
@@ -49,24 +49,10 @@ class GroupCoordinator(Coordinator[GroupShard]):
         new_uuid: Callable[[], UUID],
     ) -> None:
         """`now_ms` is the wall clock, for what is written down; waiting goes by the loop's own clock."""
-        super().__init__(OFFSETS_TOPIC, metadata=metadata, replicas=replicas, now_ms=now_ms)
-        self._config = config
+        super().__init__(OFFSETS_TOPIC, metadata=metadata, replicas=replicas, config=config, now_ms=now_ms)
         self._new_uuid = new_uuid
         self._topics: Topics | None = None
         self._topics_index = -1
-
-    @property
-    def config(self) -> CoordinatorConfig:
-        """As of now."""
-        return self._config()
-
-    @property
-    def topic_partitions(self) -> int:
-        return self.config.offsets_topic_partitions
-
-    @property
-    def _expiry_interval_ms(self) -> int:
-        return self.config.expiry_interval_ms
 
     def _build(self, journal: Journal) -> GroupShard:
         return GroupShard(journal, self._config, self._now_ms)

@@ -40,7 +40,7 @@ AnyGroup: TypeAlias = Group | ConsumerGroup
 class CoordinatorConfig:
     classic: GroupConfig
     consumer: ConsumerGroupConfig
-    offsets_topic_partitions: int
+    topic_partitions: int
     offset_metadata_bytes_max: int
     offsets_retention_ms: int
     expiry_interval_ms: int
@@ -61,7 +61,7 @@ class CoordinatorConfig:
                 group_size_max=broker_value("group.consumer.max.size", layers),
                 assignors=broker_value("group.consumer.assignors", layers),
             ),
-            offsets_topic_partitions=topic_partitions,
+            topic_partitions=topic_partitions,
             offset_metadata_bytes_max=broker_value("offset.metadata.max.bytes", layers),
             offsets_retention_ms=broker_value("offsets.retention.minutes", layers) * 60_000,
             expiry_interval_ms=broker_value("offsets.retention.check.interval.ms", layers),

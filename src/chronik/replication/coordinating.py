@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Generic
+from typing import Final, Generic, Protocol, TypeVar
 
 from chronik.metadata.store import MetadataStore
 from chronik.model import TopicPartition
@@ -15,13 +15,34 @@ _TICK_SECONDS_MAX: Final = 5.0
 """How soon a changed interval is noticed."""
 
 
-class Coordinator(ABC, Generic[S]):
+class Config(Protocol):
+    """What is set about any coordinator."""
+
+    @property
+    def topic_partitions(self) -> int:
+        """Of the internal topic, when it is created."""
+
+    @property
+    def expiry_interval_ms(self) -> int: ...
+
+
+C = TypeVar("C", bound=Config)
+
+
+class Coordinator(ABC, Generic[S, C]):
     """Requests in, results out is the subclass's; this starts, stops, and looks for what has expired."""
 
     def __init__(
-        self, topic: str, *, metadata: MetadataStore, replicas: Replicas, now_ms: Callable[[], int]
+        self,
+        topic: str,
+        *,
+        metadata: MetadataStore,
+        replicas: Replicas,
+        config: Callable[[], C],
+        now_ms: Callable[[], int],
     ) -> None:
         self._topic = topic
+        self._config = config
         self._metadata = metadata
         self._now_ms = now_ms
         self._expiry: asyncio.TimerHandle | None = None
@@ -36,13 +57,9 @@ class Coordinator(ABC, Generic[S]):
         )
 
     @property
-    @abstractmethod
-    def topic_partitions(self) -> int:
-        """Of the internal topic, as long as it is not there."""
-
-    @property
-    @abstractmethod
-    def _expiry_interval_ms(self) -> int: ...
+    def config(self) -> C:
+        """As of now."""
+        return self._config()
 
     @abstractmethod
     def _build(self, journal: Journal) -> S:
@@ -68,7 +85,7 @@ class Coordinator(ABC, Generic[S]):
     def partition_for(self, key: str) -> TopicPartition:
         """Whose leader coordinates this key."""
         topic = self._metadata.state.topics.get(self._topic)
-        count = self.topic_partitions if topic is None else len(topic.partitions)
+        count = self.config.topic_partitions if topic is None else len(topic.partitions)
         return TopicPartition(self._topic, partition_of(key, count))
 
     async def _shard_of(self, key: str) -> S:
@@ -77,12 +94,12 @@ class Coordinator(ABC, Generic[S]):
 
     def _schedule_expiry(self) -> None:
         loop = asyncio.get_running_loop()
-        left = self._expired_at + self._expiry_interval_ms / 1000 - loop.time()
+        left = self._expired_at + self.config.expiry_interval_ms / 1000 - loop.time()
         self._expiry = loop.call_later(min(max(left, 0.0), _TICK_SECONDS_MAX), self._expire_all)
 
     def _expire_all(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._expired_at >= self._expiry_interval_ms / 1000:
+        if now - self._expired_at >= self.config.expiry_interval_ms / 1000:
             self._expired_at = now
             for shard in self._shards:
                 self._expire(shard)

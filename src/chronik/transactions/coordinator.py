@@ -63,7 +63,7 @@ class ProducerIdentity:
     producer_epoch: int
 
 
-class TransactionCoordinator(Coordinator[TxnShard]):
+class TransactionCoordinator(Coordinator[TxnShard, TransactionConfig]):
     def __init__(
         self,
         *,
@@ -74,23 +74,11 @@ class TransactionCoordinator(Coordinator[TxnShard]):
         config: Callable[[], TransactionConfig],
         now_ms: Callable[[], int],
     ) -> None:
-        super().__init__(TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, now_ms=now_ms)
+        super().__init__(
+            TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, config=config, now_ms=now_ms
+        )
         self.markers = markers
-        self._config = config
         self._producer_ids = producer_ids
-
-    @property
-    def config(self) -> TransactionConfig:
-        """As of now."""
-        return self._config()
-
-    @property
-    def topic_partitions(self) -> int:
-        return self.config.topic_partitions
-
-    @property
-    def _expiry_interval_ms(self) -> int:
-        return self.config.expiry_interval_ms
 
     def _build(self, journal: Journal) -> TxnShard:
         return TxnShard(journal, self.markers, self._producer_ids, self._now_ms)
@@ -123,40 +111,26 @@ class TransactionCoordinator(Coordinator[TxnShard]):
             raise RequestError(ErrorCode.invalid_transaction_timeout)
         new_producer_id = await self._producer_ids.next() if shard.needs_id(transactional_id) else None
         txn = shard.find_or_add(transactional_id, new_producer_id, timeout_ms)
+
+        def begin() -> TxnRecord:
+            return txn.init_producer(
+                timeout_ms=timeout_ms,
+                expected_producer_id=expected_producer_id,
+                expected_epoch=expected_epoch,
+                new_producer_id=new_producer_id,
+                now_ms=self._now_ms(),
+            )
+
         if txn.record.state is TxnState.ONGOING:
-            await self._fence(shard, txn, timeout_ms, expected_producer_id, expected_epoch, new_producer_id)
-        record = txn.init_producer(
-            timeout_ms=timeout_ms,
-            expected_producer_id=expected_producer_id,
-            expected_epoch=expected_epoch,
-            new_producer_id=new_producer_id,
-            now_ms=self._now_ms(),
-        )
+            # Abort what the last producer left open; usually that is done before the client would retry.
+            await shard.write(txn, begin())
+            await shard.wait_for_end(txn, FENCE_WAIT_S)
+        record = begin()
         if record is not txn.record:
             record = await shard.write(txn, record)
             if record.state in PREPARED:
                 raise RequestError(ErrorCode.concurrent_transactions)
         return ProducerIdentity(record.producer_id, record.producer_epoch)
-
-    async def _fence(
-        self,
-        shard: TxnShard,
-        txn: Transaction,
-        timeout_ms: int,
-        expected_producer_id: int,
-        expected_epoch: int,
-        new_producer_id: int | None,
-    ) -> None:
-        """Abort what the last producer left open; usually that is done before the client would retry."""
-        record = txn.init_producer(
-            timeout_ms=timeout_ms,
-            expected_producer_id=expected_producer_id,
-            expected_epoch=expected_epoch,
-            new_producer_id=new_producer_id,
-            now_ms=self._now_ms(),
-        )
-        await shard.write(txn, record)
-        await shard.wait_for_end(txn, FENCE_WAIT_S)
 
     # -- transactions -----------------------------------------------------------------------------
 

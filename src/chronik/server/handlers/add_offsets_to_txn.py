@@ -18,7 +18,7 @@ _KNOWS_FENCED = 2
 @handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), unavailable=ErrorCode.coordinator_not_available)
 async def add_offsets_to_txn(request: Any, ctx: RequestContext) -> Reply:
     services = ctx.services
-    await ensure_internal_topic(services, OFFSETS_TOPIC, services.groups.config.offsets_topic_partitions)
+    await ensure_internal_topic(services, OFFSETS_TOPIC, services.groups.config.topic_partitions)
     try:
         await services.transactions.add_partitions(
             request.transactional_id,

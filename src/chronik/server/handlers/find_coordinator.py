@@ -63,10 +63,8 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP:
         groups = services.groups
         # The topic may appear with another number of partitions than configured: find, then look.
-        await find_coordinator(services, groups.partition_for(key), groups.config.offsets_topic_partitions)
-        return await find_coordinator(
-            services, groups.partition_for(key), groups.config.offsets_topic_partitions
-        )
+        await find_coordinator(services, groups.partition_for(key), groups.config.topic_partitions)
+        return await find_coordinator(services, groups.partition_for(key), groups.config.topic_partitions)
     if key_type == TRANSACTION:
         transactions = services.transactions
         if not key:
