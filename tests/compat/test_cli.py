@@ -243,6 +243,19 @@ def test_configs_are_set_seen_and_taken_back(cli: Cli, topic: str) -> None:
     assert "no.such.config" in err
 
 
+def test_configs_of_all_brokers_are_set_seen_and_taken_back(cli: Cli) -> None:
+    name = "offsets.retention.minutes"
+    assert cli("config", "set", "--broker", "all", f"{name}=77") == f"{name}=77\n"
+    (entry,) = cli.json("config", "get", "--broker", "1", name)
+    assert (entry["value"], entry["source"]) == ("77", "cluster")
+    cli("config", "set", "--broker", "all", "--unset", name)
+    (entry,) = cli.json("config", "get", "--broker", "1", name)
+    assert (entry["value"], entry["source"]) == ("10080", "default")
+    code, _, err = cli.run("config", "set", "--broker", "all", f"{name}=soon")
+    assert code == 2
+    assert f"all brokers: Invalid value soon for configuration {name}" in err
+
+
 def test_an_open_transaction_is_listed_and_aborted(cli: Cli, open_transaction: str) -> None:
     topic = open_transaction
     (found,) = [t for t in cli.json("transaction", "list") if t["transactional_id"] == topic]

@@ -62,7 +62,8 @@ def get(
     if names:
         missing = sorted(set(names) - {entry.name for entry in entries})
         if missing:
-            raise CommandFailed(f"{kind} {name!r} has no config {missing[0]!r}: --all shows all there are")
+            whose = f"{kind} {name!r} has" if name else f"all {kind}s together have"
+            raise CommandFailed(f"{whose} no config {missing[0]!r}: --all shows all there are")
     elif not everything:
         entries = [entry for entry in entries if not entry.is_default]
     if as_json:

@@ -193,7 +193,7 @@ class Admin:
         }
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         result = (await self._on_resource(kind, name, DESCRIBE_CONFIGS, fields)).results[0]
-        if error := _error(result, f"{kind} {name!r}"):
+        if error := _error(result, _whose(kind, name)):
             raise error
         return sorted((_config_entry(entry) for entry in result.configs), key=lambda entry: entry.name)
 
@@ -213,7 +213,7 @@ class Admin:
         resource = {"resource_type": _RESOURCE_TYPE[kind], "resource_name": name, "configs": configs}
         fields = {"resources": [resource], "validate_only": validate_only}
         response = await self._on_resource(kind, name, INCREMENTAL_ALTER_CONFIGS, fields)
-        if error := _error(response.responses[0], f"{kind} {name!r}"):
+        if error := _error(response.responses[0], _whose(kind, name)):
             raise error
 
     async def _on_resource(
@@ -235,6 +235,10 @@ class Admin:
             return response
 
         return await self._cluster.retry().run(attempt)
+
+
+def _whose(kind: ResourceType, name: str) -> str:
+    return f"{kind} {name!r}" if name else f"all {kind}s"
 
 
 def _error(result: Any, what: str) -> RequestError | None:
