@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.cluster_inside import STAGES, WATERMARK, inside
 from bench.cluster_loads import Brokers, Results, loads, settle
 from bench.compare import RESULTS
 from chronik.testing import Cluster
@@ -41,6 +42,7 @@ AIMS = {
     "create one topic, p50 ms": "< 10",
     "100 topics in a request, topics/s": "> 400",
     "auto-create and produce, p50 ms": "< 50",
+    **dict.fromkeys((*STAGES.values(), WATERMARK), "< 10"),
     "pause when a leader is killed, s": "< 1.5",
 }
 
@@ -75,7 +77,10 @@ def _first(brokers: Brokers, figures: Figures, kind: str, began: float) -> None:
 def measure(kind: str, scale: float, only: str, figures: Figures, console: Console) -> None:
     """One round of one cluster."""
     with started(kind, figures) as brokers:
-        for name, load in loads(scale):
+        measured = loads(scale)
+        # Before the last one, which kills a node.
+        measured.insert(-1, ("inside", lambda b: inside(b, max(50, int(500 * scale)))))
+        for name, load in measured:
             if only not in name:
                 continue
             began = time.monotonic()
