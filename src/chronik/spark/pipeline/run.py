@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.5
 LAG_SECONDS: Final = 3.0
 STATUS_FOLDER: Final = ".chronik/running"
+START_ATTEMPTS_MAX: Final = 4
+START_POLL_SECONDS: Final = 0.05
+# Spark's own words.
+_INITIALIZING: Final = "Initializing sources"
+_TOO_SLOW: Final = "Python worker failed to connect back"
 
 
 class QueryStatus(msgspec.Struct, kw_only=True):
@@ -121,11 +126,23 @@ class Run:
                     f'{sink.input} reads only tables, which do not flow: set trigger = "batch"',
                 )
             else:
-                self.queries[sink.name] = self._start_query(sink, frame)
+                self.queries[sink.name] = self._start_patiently(sink, frame)
 
     def _place(self, sink: Sink) -> str:
         path = sink.path or ""
         return path if "://" in path else str(self.loaded.folder / path)
+
+    def _start_patiently(self, sink: Sink, frame: DataFrame) -> StreamingQuery:
+        """One after the other, and again if need be: Spark gives the Python process of a source ten seconds
+        to call back, which are soon over when a busy machine starts several at once."""
+        for _ in range(START_ATTEMPTS_MAX):
+            query = self._start_query(sink, frame)
+            while query.isActive and query.status["message"] == _INITIALIZING:
+                time.sleep(START_POLL_SECONDS)
+            error = None if query.isActive else query.exception()
+            if error is None or _TOO_SLOW not in str(error):
+                break
+        return query
 
     def _start_query(self, sink: Sink, frame: DataFrame) -> StreamingQuery:
         pipeline = self.loaded.pipeline
