@@ -89,7 +89,7 @@ def ask_index(folder: Path, words: str) -> tuple[int, list[str]]:
 
 def write_page(folder: Path, by_country: list[tuple[Any, ...]]) -> Path:
     query = """
-        select country, epoch(date_trunc('minute', at)) as minute, count(*) from read_parquet(?)
+        select country, epoch(date_trunc('minute', "at")) as minute, count(*) from read_parquet(?)
         group by all order by minute
     """
     series: dict[str, list[tuple[float, float]]] = {}

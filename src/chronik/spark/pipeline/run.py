@@ -34,7 +34,7 @@ STATUS_FOLDER: Final = ".chronik/running"
 START_ATTEMPTS_MAX: Final = 4
 START_POLL_SECONDS: Final = 0.05
 # Spark's own words.
-_INITIALIZING: Final = "Initializing sources"
+_INITIALIZING: Final = "Initializing "
 _TOO_SLOW: Final = "Python worker failed to connect back"
 
 
@@ -137,7 +137,7 @@ class Run:
         to call back, which are soon over when a busy machine starts several at once."""
         for _ in range(START_ATTEMPTS_MAX):
             query = self._start_query(sink, frame)
-            while query.isActive and query.status["message"] == _INITIALIZING:
+            while query.isActive and str(query.status["message"]).startswith(_INITIALIZING):
                 time.sleep(START_POLL_SECONDS)
             error = None if query.isActive else query.exception()
             if error is None or _TOO_SLOW not in str(error):
@@ -186,9 +186,11 @@ class Run:
     def follow(self, on_status: Callable[[RunStatus], None]) -> None:
         """Until every query has ended; raises what the first failed one died of."""
         while True:
+            # Asked before the look, so that the last look sees how each of them ended.
+            is_over = not any(query.isActive for query in self.queries.values())
             self._look()
             on_status(self.status)
-            if not any(query.isActive for query in self.queries.values()):
+            if is_over:
                 break
             time.sleep(POLL_SECONDS)
         for query in self.queries.values():
