@@ -1,0 +1,30 @@
+"""The example runs as it stands and ends with a table and a plot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.node import SOURCE
+
+EXAMPLE = SOURCE.parent / "examples" / "orders.py"
+
+
+def test_orders(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--records", "5000", "--folder", str(tmp_path / "made")],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout[-2000:] + said.stderr[-2000:]
+    assert "orders by country" in said.stdout
+    assert "orders match" in said.stdout
+    assert "0 orders match" not in said.stdout.splitlines()
+    page = (tmp_path / "made" / "orders.html").read_text()
+    assert page.count("<svg") == 2
+    assert "<td" in page
