@@ -129,5 +129,8 @@ spark-kills: setup ## kill -9 of driver, Python workers and broker under archive
 example: $(VENV)/.dev ## generator, topic, pipeline, table and search index, query; ends with a table and a plot
 	$(BIN)/python examples/orders.py $(ARGS)
 
+bench-query: setup ## search, SQL and HTTP: what they cost and whether they are right (ARGS="--scale 0.02" for a short form)
+	$(BIN)/python -m bench.query $(ARGS)
+
 clean: ## remove everything that make made
 	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache

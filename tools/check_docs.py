@@ -37,8 +37,9 @@ Made by `python tools/check_docs.py --write`. A flag wins over the environment, 
 CONFIGS_HEAD = """
 ## Configs of topics and brokers
 
-These go by Kafka's names and are changed in a running cluster: `chronik config set`, Apache Kafka's tools, any admin client. A change holds
-from the next request on. `chronik config get` shows values and where they come from: the topic, this broker, all brokers, the node's settings, the default.
+These go by Kafka's names and are changed in a running cluster: `chronik config set`, Apache Kafka's tools,
+any admin client. A change holds from the next request on. `chronik config get` shows values and where they
+come from: the topic, this broker, all brokers, the node's settings, the default.
 
 | topic config | brokers' default under | default | what it does |
 |---|---|---|---|

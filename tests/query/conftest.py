@@ -14,7 +14,7 @@ import pytest
 
 from tests.node import ChronikNode
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class QueryNode(ChronikNode):
