@@ -23,14 +23,16 @@ log = logging.getLogger(__name__)
 HEADER_BYTES_MAX: Final = 32 * 1024
 HEADER_SECONDS_MAX: Final = 10
 KEEP_ALIVE_SECONDS: Final = 30
+UNREAD_SECONDS_MAX: Final = 30
 CONNECTIONS_MAX: Final = 500
 STOP_SECONDS_MAX: Final = 1.0
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's, but a client that is slow to send its first request's head is let go."""
+    """uvicorn's, but a client that is slow to send a request's head, or to take an answer, is let go."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.connections) >= CONNECTIONS_MAX:
@@ -41,16 +43,34 @@ class _Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None:
+        if not self._waits_for_head():
             self._stop_head_timer()
+        elif self._head_timer is None:  # the begin of a further request
+            self._head_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._head_late)
+
+    def _waits_for_head(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unread_timer is None and self.transport.get_write_buffer_size():
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS_MAX, self._unread)
+
+    def _unread(self) -> None:
+        self._unread_timer = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
         if self.transport is not None:
             super().connection_lost(exc)
 
     def _head_late(self) -> None:
-        if self.cycle is None:
+        self._head_timer = None
+        if self._waits_for_head():
             self.transport.close()
 
     def _stop_head_timer(self) -> None:

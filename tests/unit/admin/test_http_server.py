@@ -26,6 +26,53 @@ def test_a_client_that_never_finishes_its_head_is_let_go(
     with_node(tmp_path, work)
 
 
+def test_nor_may_it_be_slow_with_its_second_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEADER_SECONDS_MAX", 0.05)
+
+    async def work(node: Node, http: Http) -> None:
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        head = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+        for _ in range(2):
+            writer.write(head)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line[16:]) for line in answer.split(b"\r\n") if line.startswith(b"content-length:")
+            )
+            await reader.readexactly(length)
+        writer.write(head[:20])
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+    with_node(tmp_path, work)
+
+
+def test_a_client_that_does_not_take_its_answer_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_SECONDS_MAX", 1.0)
+
+    async def work(node: Node, http: Http) -> None:
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(lazy, (HOST, http.port))
+            request = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+            await loop.sock_sendall(lazy, request * 200)
+            connections = node._http._server._state.connections  # type: ignore[union-attr]
+
+            def unread() -> int:
+                return sum(one.transport.get_write_buffer_size() for one in connections)
+
+            async with asyncio.timeout(60):
+                while not unread():
+                    await http.get("/health")
+                while unread():
+                    await http.get("/health")
+
+    with_node(tmp_path, work)
+
+
 def test_a_client_that_never_finishes_its_body_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
