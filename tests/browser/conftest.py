@@ -22,7 +22,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-DEADLINE_MS = 15_000
+DEADLINE_MS = 60_000
 
 
 @pytest.fixture(scope="module")

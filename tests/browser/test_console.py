@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from playwright.sync_api import Browser, Page, expect
@@ -97,19 +98,27 @@ def test_a_topic_is_deleted_only_by_its_name(page: Page, base: str, watched: Wat
     expect(page.get_by_text("No topics yet")).to_be_visible()
 
 
+def go(page: Page, key: str, title: str) -> None:
+    """Two keys belong together only if they come soon enough, which a busy machine may prevent."""
+    for _ in range(20):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        with contextlib.suppress(AssertionError):
+            expect(page.locator("main h1")).to_have_text(title, timeout=3000)
+            return
+    raise AssertionError(f"g {key} does not lead to {title}")
+
+
 def test_everything_is_reached_by_keyboard(page: Page, base: str, watched: Watched) -> None:
     page.goto(base)
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     for key, title in (("t", "Topics"), ("g", "Groups"), ("s", "Search"), ("q", "SQL"), ("o", "Overview")):
-        page.keyboard.press("g")
-        page.keyboard.press(key)
-        expect(page.locator("h1")).to_have_text(title)
+        go(page, key, title)
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
     page.keyboard.press("Escape")
-    page.keyboard.press("g")
-    page.keyboard.press("t")
-    expect(page.locator("main h1")).to_have_text("Topics")
+    expect(page.get_by_role("heading", name="Keyboard")).to_be_hidden()
+    go(page, "t", "Topics")
     page.keyboard.press("/")
     expect(page.get_by_label("Filter topics")).to_be_focused()
     page.keyboard.press("Escape")

@@ -62,7 +62,7 @@ function stale() {
     bar.textContent = `This node does not answer. ${since} Trying again every second.`;
   }
   const where = document.getElementById("where");
-  if (live.cluster) fill(where, h("div", null, h("span", { class: old ? "dot bad" : "dot ok" }), ` node ${live.cluster.node_id}`), h("div", null, location.host), h("div", null, `controller ${live.cluster.controller_id < 0 ? "none" : live.cluster.controller_id}, term ${live.cluster.term}`));
+  if (live.cluster) fill(where, h("div", null, h("span", { class: old ? "dot bad" : "dot ok" }), `node ${live.cluster.node_id}`), h("div", null, location.host), h("div", null, `controller ${live.cluster.controller_id < 0 ? "none" : live.cluster.controller_id}, term ${live.cluster.term}`));
 }
 
 const KEYS = [
@@ -70,17 +70,18 @@ const KEYS = [
 ];
 const help = () => showDialog(h("h1", null, "Keyboard"), h("div.keys", null, KEYS.map(([keys, what]) => [h("span", null, keys.split(" ").map((key) => [h("kbd", null, key), " "])), h("span", null, what)])));
 
-let waitsForSection = 0;
+const PAIR_MS = 2000;
+let waitsForSection = 0;  // when g was pressed: by the event, since the page may be slow to hear of it
 function onKey(event) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (event.key === "Escape" && typing) event.target.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.getElementById("dialog").open) return;
-  if (Date.now() - waitsForSection < 1200) {
+  if (waitsForSection && event.timeStamp - waitsForSection < PAIR_MS) {
     waitsForSection = 0;
     const found = SECTIONS.find(([, , key]) => key === event.key);
     if (found) { event.preventDefault(); location.hash = `#/${found[0]}`; return; }
   }
-  const actions = { g: () => { waitsForSection = Date.now(); }, "/": () => main.querySelector("[data-focus]")?.focus(), n: create, d: switchTheme, "?": help };
+  const actions = { g: () => { waitsForSection = event.timeStamp; }, "/": () => main.querySelector("[data-focus]")?.focus(), n: create, d: switchTheme, "?": help };
   if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
 }
 

@@ -86,7 +86,7 @@ function drawMap(box) {
   fill(box,
     h("div.head", null, h("h2", null, "Who leads what"), h("span.grow"), h("div.legend", null,
       live.cluster.nodes.map((node) => h("span", null, h("i", { style: { background: nodeColor(node.node_id) } }), `node ${node.node_id}`)),
-      h("span", null, h("i", { style: { background: "var(--warn)" } }), "ISR not complete"), h("span", null, h("i", { style: { background: "var(--bad)" } }), "no leader"))),
+      h("span", null, h("i.short"), "ISR not complete"), h("span", null, h("i", { style: { background: "var(--bad)" } }), "no leader"))),
     topics.length === 0
       ? h("div.empty", null, h("b", null, "No topics yet"), "They appear here as soon as a client names one.")
       : h("div.map", null, topics.slice(0, SHOWN_TOPICS).map((topic) => [
