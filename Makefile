@@ -20,7 +20,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark spark-kills example lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
