@@ -88,10 +88,10 @@ compat: setup ## real Kafka clients and tools against a real node
 	$(BIN)/pytest tests/compat
 
 crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
-	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS)
+	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS) --timeout=7200
 
 compaction: setup ## a million updates over 10,000 keys, with kill -9 inside compactions
-	$(BIN)/pytest tests/crash/test_compaction.py --compaction-updates=1000000 --crash-rounds=20
+	$(BIN)/pytest tests/crash/test_compaction.py --compaction-updates=1000000 --crash-rounds=20 --timeout=7200
 
 churn: setup ## fifty consumers of six kinds join, leave and crash for two minutes
 	$(BIN)/pytest tests/crash/test_group_churn.py --churn-seconds=120 -s
