@@ -33,7 +33,7 @@ from chronik.spark.producing import TaskProducer
 from chronik.spark.session import start_session
 from tests.java import JARS
 from tests.node import ChronikNode
-from tests.spark.processes import descendants, is_worker, rss_bytes
+from tests.spark.processes import descendants, is_worker, memory_bytes
 from tests.spark.topics import Topics
 
 KINDS = ("kafka", "chronik")
@@ -68,7 +68,7 @@ def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
 
 
 class Memory(threading.Thread):
-    """The most that the JVM and the Python workers held together, each page counted once per process."""
+    """The most that the JVM and the Python workers held together."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -78,8 +78,8 @@ class Memory(threading.Thread):
     def run(self) -> None:
         while not self._stop_it.wait(0.2):
             found = descendants()
-            self.jvm = max(self.jvm, sum(rss_bytes(pid) for pid, line in found.items() if "java" in line))
-            workers = sum(rss_bytes(pid) for pid, line in found.items() if is_worker(line))
+            self.jvm = max(self.jvm, sum(memory_bytes(pid) for pid, line in found.items() if "java" in line))
+            workers = sum(memory_bytes(pid) for pid, line in found.items() if is_worker(line))
             self.workers = max(self.workers, workers)
 
     def stop(self) -> int:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.process import POLL_S
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
 
 def descendants(root: int | None = None) -> dict[int, str]:
     """Command lines by process id."""
@@ -39,11 +37,13 @@ def is_worker(line: str) -> bool:
     return "pyspark.daemon pyspark.worker" in line
 
 
-def rss_bytes(pid: int) -> int:
+def memory_bytes(pid: int) -> int:
+    """What a process holds; pages that it shares with others count in part, as forked workers share most."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-    except (OSError, IndexError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
         return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def wait_for(fact: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
