@@ -14,13 +14,14 @@ CLUSTER_ROUNDS ?= 200
 SEEDS ?= 1000
 SCENARIO ?= cluster
 ROUNDS ?= 20
+SECONDS ?= 3600
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark bench-query spark-kills example lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim faults mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +99,9 @@ churn: setup ## fifty consumers of six kinds join, leave and crash for two minut
 
 sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1000) of SCENARIO (cluster)
 	PYTHONHASHSEED=0 $(BIN)/python -m chronik.sim --seeds $(SEEDS) --scenario $(SCENARIO) $(ARGS)
+
+faults: setup ## real nodes and clients under partitions, kill -9, SIGSTOP and a full disk for SECONDS (3600)
+	$(BIN)/pytest tests/faults -s --fault-seconds=$(SECONDS) --timeout=0 $(ARGS)
 
 mutants: $(VENV)/.dev ## known bugs, planted one at a time: does the simulator notice each?
 	$(BIN)/python tools/mutants.py $(ARGS)

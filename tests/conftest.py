@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cluster-rounds", type=int, default=3, help="rounds of kill -9 under load in the cluster tests"
     )
     parser.addoption(
+        "--fault-seconds",
+        type=float,
+        default=20.0,
+        help="how long real nodes are broken in the fault tests (make faults: 3600)",
+    )
+    parser.addoption("--fault-seed", type=int, default=None, help="repeat the faults of an earlier run")
+    parser.addoption(
         "--cluster-long", action="store_true", help="the cluster tests in full length (make cluster-long)"
     )
     parser.addoption(

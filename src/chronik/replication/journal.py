@@ -166,6 +166,11 @@ class Replicas(Protocol):
     def get(self, tp: TopicPartition) -> Partition | None: ...
     def all(self) -> Iterable[Partition]: ...
 
+    @property
+    def may_lead(self) -> bool:
+        """Whether the cluster still counts on this node."""
+        ...
+
 
 class _Slot(Generic[S]):
     def __init__(self, shard: S, journal: Journal) -> None:
@@ -225,7 +230,12 @@ class Shards(Generic[S]):
         return slot.shard if slot is not None and slot.is_open and slot.journal.is_current else None
 
     async def get(self, index: int) -> S:
-        """The shard of this partition; RequestError if it is led elsewhere or takes long to load."""
+        """The shard of this partition; RequestError if it is led elsewhere or takes long to load.
+
+        Also if it may be led elsewhere by now: a node that is cut off would answer with what used to be.
+        """
+        if not self._replicas.may_lead:
+            raise RequestError(ErrorCode.not_coordinator, "this node is cut off from the others")
         shard = self.get_now(index)
         if shard is not None:
             return shard

@@ -84,6 +84,8 @@ class FakePartition:
 
 
 class FakeReplicas:
+    may_lead = True
+
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, FakePartition] = {}
 

@@ -77,6 +77,26 @@ async def fetch(node: Live, group: str) -> list[tuple[str, int, int]]:
     ]
 
 
+def test_a_coordinator_that_is_cut_off_answers_nothing(tmp_path: Path) -> None:
+    """Another one may have taken over: what this one knows of offsets may be long over."""
+
+    async def main() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("orders")
+            member_id = await stable(node, "g")
+            assert await commit(node, "g", member_id, 1) is ErrorCode.none
+            replicas = node.node.parts.replicas
+            is_registered, replicas._may_lead = replicas._may_lead, lambda: False
+            asked = [{"group_id": "g", "topics": None}]
+            answer = await node.call(ApiKey.OFFSET_FETCH, 8, groups=asked, require_stable=True)
+            assert answer.groups[0].error_code is ErrorCode.not_coordinator
+            assert await commit(node, "g", member_id, 1) is ErrorCode.not_coordinator
+            replicas._may_lead = is_registered
+            assert await fetch(node, "g") == [("orders", 0, 5)]
+
+    asyncio.run(main())
+
+
 def test_wrong_members_and_generations_are_told_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with live(tmp_path) as node:
