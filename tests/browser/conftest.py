@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.node import ChronikNode
 
@@ -59,13 +59,13 @@ class Watched:
         self.strangers: list[str] = []
         self.may_fail = False
         """Set while the node is away on purpose: the browser itself reports every refused request."""
-        page.on("console", lambda message: message.type == "error" and self._error(message.text))
+        page.on("console", self._said)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self._request(request.url, base))
 
-    def _error(self, text: str) -> None:
-        if not (self.may_fail and "net::ERR_" in text):
-            self.errors.append(text)
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not (self.may_fail and "net::ERR_" in message.text):
+            self.errors.append(message.text)
 
     def _request(self, url: str, base: str) -> None:
         if not url.startswith((base, "data:", "blob:")):

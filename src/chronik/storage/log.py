@@ -524,6 +524,9 @@ class PartitionLog:
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
             gone.append(self.segments.pop())
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
+        if self.segments[-1].base_offset > offset:  # its predecessors are gone from the disk
+            gone.append(self.segments.pop())
+            self.segments.append(self._new_segment(offset))
         segment = self.segments[-1]
         if self.tail and self.tail[-1].segment is segment:
             last = self.tail[-1]

@@ -289,6 +289,8 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers of the batches from `start` on; stops where they make no sense."""
         end = self.written_bytes if end is None else end
+        if start + HEADER_BYTES > end:
+            return  # nothing is there, perhaps not even the file
         read = read or self.file.read_at
         position = start
         chunk, chunk_start = b"", start

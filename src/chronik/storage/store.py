@@ -95,6 +95,8 @@ class LogStore:
         self._logs = logs
         self._at_rest = at_rest
         """Logs of the checkpoint that nobody has opened since: no object, no file handle."""
+        self._doubt = ""
+        """Why segments cannot be trusted, if a sync of them failed: no checkpoint may vouch for them then."""
         self.hard_state = hard_state
         self._checkpoint_lock = asyncio.Lock()
         self._previous_sequence = previous_sequence
@@ -219,6 +221,10 @@ class LogStore:
             await self._checkpoint(clean)
 
     async def _checkpoint(self, clean: bool) -> None:
+        if self._doubt:
+            raise StorageError(
+                f"segments are in doubt ({self._doubt}); a restart writes them again from the WAL"
+            )
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
         failed_rounds = self.wal.stats.failed_rounds
         active = [(log_, log_.active_extent()[0], log_.truncations) for log_ in self._logs.values()]
@@ -274,10 +280,15 @@ class LogStore:
 
     def _save(self, unsynced: Iterable[PartitionLog], checkpoint: Checkpoint) -> None:
         """Blocking: sync these logs, then say so."""
-        for log_ in unsynced:
-            if not log_.deleted:
-                sync_log(log_)
-        self.disk.sync_directory(self.root / "topics")
+        try:
+            for log_ in unsynced:
+                if not log_.deleted:
+                    sync_log(log_)
+            self.disk.sync_directory(self.root / "topics")
+        except OSError as error:
+            # The system forgets what it could not write: a later sync that succeeds says nothing about it.
+            self._doubt = str(error)
+            raise
         checkpoints.save(self.disk, self.root, checkpoint)
 
     def _remove(self, files: list[WalFile]) -> None:

@@ -562,3 +562,55 @@ def test_recovery_takes_memory_for_a_part_of_the_wal_only(tmp_path: Path) -> Non
 
     asyncio.run(fill())
     assert asyncio.run(recover()) < count * size / 2
+
+
+def test_a_log_that_was_cut_and_deleted_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
+    """Its files are gone when the WAL says once more how they were cut."""
+
+    async def run() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await store.checkpoint()
+            log.truncate(7)
+            await fill(store, log, 7, 12)
+            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+            await store.wal.drained()
+        async with opened(tmp_path, crash=True) as (store, _):
+            log = open_orders(store)
+            assert log.log_end_offset == 0
+            await fill(store, log, 0, 3)
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, 3)
+
+    asyncio.run(run())
+
+
+def test_no_checkpoint_vouches_for_segments_whose_sync_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system drops pages that it could not write, and the next sync succeeds without them."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            await fill(store, log, 0, 10)
+            await store.flusher.flushed()
+
+            def broken(_file: RealFile) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(RealFile, "sync", broken)
+                with pytest.raises(OSError, match="Input/output error"):
+                    await store.checkpoint()
+            segment = log.segments[0].path
+            await fill(store, log, 10, 20)
+            with pytest.raises(StorageError, match="in doubt"):
+                await store.checkpoint()
+        segment.write_bytes(bytes(segment.stat().st_size))  # what the system dropped
+        async with opened(tmp_path) as (store, _):
+            assert await read_values(open_orders(store)) == numbered(0, 20)
+            await store.checkpoint()
+
+    asyncio.run(run())
