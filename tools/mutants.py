@@ -185,7 +185,7 @@ MUTANTS = (
         "the names of new directories are not synced",
         "storage",
         "storage/store.py",
-        '        self.disk.sync_directory(self.root / "topics")\n',
+        '            self.disk.sync_directory(self.root / "topics")\n',
         "",
     ),
     Mutant(
