@@ -48,7 +48,9 @@ class ApacheKafka(ServerProcess):
     def prepare(self) -> None:
         if not (self.data_dir / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            java.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
+            java.run(
+                "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self.properties)
+            )
 
     def segment_files(self, topic: str) -> list[Path]:
         return sorted(self.data_dir.rglob(f"{topic}-*/*.log"))

@@ -51,7 +51,13 @@ class ApacheNode(ServerProcess):
 
     def prepare(self) -> None:
         if not (self.data_dir / "meta.properties").exists():
-            java.run("kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", str(self.properties))
+            java.run(
+                "kafka.tools.StorageTool",
+                "format",
+                f"--cluster-id={self._cluster}",
+                "-c",
+                str(self.properties),
+            )
 
 
 class ApacheCluster:
