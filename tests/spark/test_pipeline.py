@@ -100,6 +100,7 @@ def test_every_sink_run_by_run(spark: SparkSession, topics: Topics, tmp_path: Pa
     assert [(row.id, row.kind, round(row.total, 6)) for row in files] == [
         (n, "ab"[n % 2], round(n * 1.2, 6)) for n in large
     ]
+    spark.catalog.refreshTable(f"archive.pipelines.`{iceberg}`")  # another session has no cache
     tables: list[Any] = [
         spark.read.format("delta").load(str(tmp_path / "delta")),
         spark.table(f"archive.pipelines.`{iceberg}`"),
