@@ -47,11 +47,11 @@ from chronik.storage.segment import Segment
 from chronik.storage.swap import CleanedSegment
 
 _READ_BYTES: Final = 256 * 1024
-_STEP_RECORDS: Final = 300
-"""A step ends after about this many records: about a millisecond of work."""
+_STEP_RECORDS: Final = 60
+"""A step ends after about this many records: about an eighth of a millisecond, which a request may wait."""
 _BATCH_WEIGHT: Final = 4
 """What a batch costs beside its records, counted in records."""
-_STEP_BYTES: Final = 64 * 1024
+_STEP_BYTES: Final = 16 * 1024
 
 Step = Generator[int, None, None]
 """Yields the bytes read and written since the last yield."""
