@@ -178,14 +178,14 @@ MUTANTS = (
         "a checkpoint does not sync segments",
         "storage",
         "storage/store.py",
-        "                sync_log(log_)\n",
+        "                segment.sync()\n",
         "                pass\n",
     ),
     Mutant(
         "the names of new directories are not synced",
         "storage",
         "storage/store.py",
-        '            self.disk.sync_directory(self.root / "topics")\n',
+        '    disk.sync_directory(root / "topics")\n',
         "",
     ),
     Mutant(

@@ -29,3 +29,10 @@ def broker(
 @pytest.fixture
 def topic() -> str:
     return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def only_chronik(request: pytest.FixtureRequest) -> None:
+    """For tests of what Apache Kafka does not have."""
+    if request.config.getoption("--broker") != "chronik":
+        pytest.skip("about chronik alone")

@@ -24,6 +24,8 @@ SENT_BYTES = 1024 * 1024
 SLACK_BYTES = 64 * 1024 * 1024
 TOPIC = "big"
 
+pytestmark = pytest.mark.usefixtures("only_chronik")
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ChronikNode]:

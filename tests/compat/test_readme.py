@@ -21,10 +21,7 @@ CHRONIK = shlex.join([sys.executable, "-c", "from chronik.cli import main; main(
 DEADLINE_S = 120
 
 
-@pytest.fixture(autouse=True)
-def only_chronik(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--broker") != "chronik":
-        pytest.skip("about chronik alone")
+pytestmark = pytest.mark.usefixtures("only_chronik")
 
 
 @pytest.fixture

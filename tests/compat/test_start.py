@@ -20,10 +20,7 @@ STOP_SECONDS_MAX = 20.0
 IDLE_RSS_BYTES_MAX = 120e6
 
 
-@pytest.fixture(autouse=True)
-def only_chronik(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--broker") != "chronik":
-        pytest.skip("about chronik alone")
+pytestmark = pytest.mark.usefixtures("only_chronik")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tests.compat.clients import Confluent
 from tests.crash.load import Ledger, lost_records, read_partition, strange_records, write
 from tests.node import ChronikNode
+from tests.small_disk import mount, unmount
 
 RECORDS = 2_000
 TOPIC = "damage"
@@ -184,12 +184,9 @@ def test_a_shortened_segment_is_told_and_the_rest_served(filled: tuple[ChronikNo
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root can mount a small disk")
+    mount(folder, 24 << 20)
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    unmount(folder)
 
 
 def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Path, small_disk: Path) -> None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from chronik.testing import Cluster
+from tests.small_disk import mount, unmount
 
 SMALL_DISK_BYTES = 192 * 1024 * 1024
 LEFT_BYTES = 300_000
 
 
 class SmallDisk:
-    """A file system of its own for one node's data, which can be filled up. Only root can make one."""
+    """A file system of its own for one node's data, which can be filled up."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "tmpfs", str(folder)]
-        self.is_there = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+        mount(folder, SMALL_DISK_BYTES)
 
     def fill(self) -> None:
         with (self.folder / "ballast").open("wb") as file:
@@ -36,8 +33,7 @@ class SmallDisk:
         (self.folder / "ballast").unlink(missing_ok=True)
 
     def close(self) -> None:
-        if self.is_there:
-            subprocess.run(["umount", "-l", str(self.folder)], check=True)
+        unmount(self.folder)
 
 
 class Nemesis:
@@ -57,9 +53,8 @@ class Nemesis:
             self._isolate,
             self._one_way,
             self._bridge,
+            self._full_disk,
         ]
-        if self._disk.is_there:
-            kinds.append(self._full_disk)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             fault = self._rng.choice(kinds)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.query.conftest import QueryNode, Refused, wait_for
 from tests.query.load import orders, produce
+from tests.small_disk import mount, unmount
 
 ALL = {"match_all": {}}
 
@@ -130,13 +131,9 @@ def test_a_locked_index_stops_nobody(node: QueryNode) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A place for the query process's files that takes a few megabytes and no more."""
     place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system can be mounted by root only: {mounted.stderr.strip()}")
+    mount(place, 6 << 20)
     yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    unmount(place)
 
 
 def test_a_full_index_disk_stops_nobody(node: QueryNode, small_disk: Path) -> None:

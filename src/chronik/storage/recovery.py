@@ -29,7 +29,7 @@ from chronik.storage.store import (
     StoreOptions,
     log_directory,
     log_states,
-    sync_log,
+    sync_logs,
 )
 from chronik.storage.wal import Wal, WalFile
 from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
@@ -125,10 +125,7 @@ class _Recovery:
         for log_ in self.logs.values():
             self.flusher.flush_now(log_)
         unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
-        for log_ in unsynced:
-            if not log_.deleted:
-                sync_log(log_)
-        self.disk.sync_directory(self.root / "topics")
+        sync_logs(self.disk, self.root, unsynced)
         states = log_states(self.at_rest, self.logs)
         saved = checkpoints.make(sequence=sequence + 1, clean=False, hard_state=self.hard_state, logs=states)
         for _ in ("newest", "former"):  # neither may need what goes now, should the other be damaged

@@ -64,11 +64,16 @@ def log_states(at_rest: Mapping[LogKey, LogState], logs: Mapping[LogKey, Partiti
     return states
 
 
-def sync_log(log_: PartitionLog) -> None:
-    for segment in log_.segments:
-        if segment.is_open:
-            segment.sync()
-    log_.disk.sync_directory(log_.directory)
+def sync_logs(disk: Disk, root: Path, logs: Iterable[PartitionLog]) -> None:
+    """Blocking: what segments hold is on the disk when this returns; a checkpoint may vouch for it."""
+    for log_ in logs:
+        if log_.deleted:
+            continue
+        for segment in log_.segments:
+            if segment.is_open:
+                segment.sync()
+        disk.sync_directory(log_.directory)
+    disk.sync_directory(root / "topics")
 
 
 class LogStore:
@@ -281,10 +286,7 @@ class LogStore:
     def _save(self, unsynced: Iterable[PartitionLog], checkpoint: Checkpoint) -> None:
         """Blocking: sync these logs, then say so."""
         try:
-            for log_ in unsynced:
-                if not log_.deleted:
-                    sync_log(log_)
-            self.disk.sync_directory(self.root / "topics")
+            sync_logs(self.disk, self.root, unsynced)
         except OSError as error:
             # The system forgets what it could not write: a later sync that succeeds says nothing about it.
             self._doubt = str(error)
