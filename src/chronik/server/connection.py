@@ -162,7 +162,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held_bytes += frame_bytes
         listener.memory.take(frame_bytes)
         dispatcher = listener.dispatcher
-        if header.api_key in dispatcher.in_turn and (len(self._slots) > 1 or not self._writable):
+        if header.api_key in dispatcher.in_turn and (len(self._slots) > 1 or self._out or not self._writable):
             slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
         else:
             dispatcher.start(header, frame, offset, self.peer, slot)

@@ -3,14 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 from chronik.model import Limits
-from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.dispatch import HotCall, Reply, RequestContext, handles, handles_hot, reply
 from chronik.server.listener import KafkaListener
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.harness import Harness
+
+
+async def read(reader: asyncio.StreamReader, api_key: ApiKey, version: int) -> tuple[int, Any]:
+    async with asyncio.timeout(60):
+        size = await reader.readexactly(4)
+        frame = await reader.readexactly(int.from_bytes(size, "big"))
+    return decode_response(api_key, version, size + frame, 4)
+
+
+def test_large_answers_are_made_one_by_one_however_close_their_requests_came() -> None:
+    """Thirty requests in one read of the socket, each answered at once: not thirty answers in memory."""
+    requests, answer_bytes = 30, 16_000_000
+    started: list[int] = []
+
+    @handles_hot(ApiKey.FETCH, versions=(4, 18), in_turn=True)
+    def fetch(call: HotCall) -> None:
+        correlation_id = call.context.header.correlation_id
+        started.append(correlation_id)
+        call.responder.respond([struct.pack(">ii", answer_bytes + 4, correlation_id), bytes(answer_bytes)])
+
+    @handles(ApiKey.HEARTBEAT, versions=(0, 4))
+    async def heartbeat(request: Any, ctx: RequestContext) -> Reply:
+        return reply(error_code=0)
+
+    harness = Harness(handlers=[fetch, heartbeat])
+
+    async def run() -> None:
+        listener = KafkaListener(dispatcher=harness.dispatcher, limits=Limits(), pressures=())
+        port = await listener.bind("127.0.0.1", 0)
+        await listener.serve()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        other, beside = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            ask = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}
+            writer.writelines(encode_request(ApiKey.FETCH, 4, n, "deaf", ask) for n in range(requests))
+            beside.write(encode_request(ApiKey.HEARTBEAT, 4, 1, "test", {"group_id": "g"}))
+            await read(other, ApiKey.HEARTBEAT, 4)
+            # The kernel may take most of the first, and the client reads a little by itself.
+            assert len(started) <= 3
+            for number in range(requests):
+                async with asyncio.timeout(60):
+                    head = await reader.readexactly(8)
+                    await reader.readexactly(answer_bytes)
+                assert struct.unpack(">ii", head) == (answer_bytes + 4, number)
+            assert started == list(range(requests))
+        finally:
+            writer.close()
+            beside.close()
+            await listener.stop()
+
+    asyncio.run(run())
 
 
 def test_metadata_behind_a_slow_request_is_as_new_as_the_moment_it_leaves() -> None:
@@ -54,11 +106,5 @@ def test_metadata_behind_a_slow_request_is_as_new_as_the_moment_it_leaves() -> N
         finally:
             writer.close()
             await listener.stop()
-
-    async def read(reader: asyncio.StreamReader, api_key: ApiKey, version: int) -> tuple[int, Any]:
-        async with asyncio.timeout(60):
-            size = await reader.readexactly(4)
-            frame = await reader.readexactly(int.from_bytes(size, "big"))
-        return decode_response(api_key, version, size + frame, 4)
 
     asyncio.run(run())
