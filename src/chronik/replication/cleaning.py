@@ -128,7 +128,7 @@ class Cleaner:
     async def compact(self) -> None:
         """One round of compaction over every compacted partition of this node that is worth it."""
         partitions = [partition for partition in self._replicas.all() if partition.config.is_compacted]
-        self._compactor.keep_only(partition.log for partition in partitions)
+        self._compactor.begin_round(partition.log for partition in partitions)
         await self._guarded("compaction", partitions, self._compactor.compact)
 
     # --- retention ---------------------------------------------------------------------------------

@@ -22,8 +22,13 @@ from chronik.storage.store import LogKey, LogStore
 log = logging.getLogger(__name__)
 
 _REST_SECONDS: Final = 0.0003
-_REST_BUSY_SECONDS: Final = 0.004
+_REST_BUSY_SECONDS: Final = 0.008
 """After each step, which takes an eighth of a millisecond: when nobody writes, and when somebody does."""
+_BUSY_SECONDS: Final = 0.25
+"""A node is busy for so long after a round of the WAL: who sends now and then is to find it free."""
+_HURRY_SECONDS: Final = 60.0
+"""When a look at all logs has taken so long, a busy node's rests are half as long, after twice that a third:
+whoever writes more than gentle compaction can follow gets less gentle compaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,24 @@ class Pace:
     rest_busy_seconds: float = _REST_BUSY_SECONDS
     checkpoint_seconds: float = 60.0
     """A checkpoint that compaction has to wait for is asked for no sooner after the last one."""
+
+
+class Rests:
+    """How long compaction rests after a step, by what else the node does and how long it has been at it."""
+
+    def __init__(self, began: float = 0.0) -> None:
+        self.began = began
+        """When the look at all logs that is under way began."""
+        self._wal_rounds = 0
+        self._busy_until = 0.0
+
+    def after_step(self, pace: Pace, now: float, wal_rounds: int) -> float:
+        if wal_rounds != self._wal_rounds:
+            self._wal_rounds, self._busy_until = wal_rounds, now + _BUSY_SECONDS
+        if now >= self._busy_until:
+            return pace.rest_seconds
+        hurried = pace.rest_busy_seconds / (1 + (now - self.began) / _HURRY_SECONDS)
+        return max(hurried, pace.rest_seconds)
 
 
 class Compactor:
@@ -47,9 +70,11 @@ class Compactor:
         self._positions: dict[LogKey, Position] = {}
         self._dirty: dict[LogKey, float] = {}
         """Share of each log that was not compacted yet, at the last look."""
+        self._rests = Rests()
 
-    def keep_only(self, logs: Iterable[PartitionLog]) -> None:
-        """Forget the positions of logs that are gone."""
+    def begin_round(self, logs: Iterable[PartitionLog]) -> None:
+        """These are all that will be looked at: forget the positions of logs that are gone."""
+        self._rests.began = asyncio.get_running_loop().time()
         known = {_key(log_) for log_ in logs}
         self._positions = {key: one for key, one in self._positions.items() if key in known}
         self._dirty = {key: one for key, one in self._dirty.items() if key in known}
@@ -174,23 +199,19 @@ class Compactor:
                 log_.replace_segments(group.segments, new, group.end_offset)
 
     async def _steps(self, log_: PartitionLog, work: Iterator[int]) -> None:
-        wal = self._store.wal.stats
-
         def step() -> tuple[int | None, float]:
             began = clock()
             return next(work, None), clock() - began
 
         while True:
-            rounds = wal.rounds
             size, seconds = await log_.disk.run(Lane.BACKGROUND, step)
             self._stats.step_seconds.observe(seconds)
             if size is None:
                 return
             self._stats.compacted_bytes += size
-            pace = self._pace()
-            await asyncio.sleep(max(size / pace.bytes_per_second, pace.rest_seconds))
-            if wal.rounds != rounds:
-                await asyncio.sleep(pace.rest_busy_seconds)
+            pace, now = self._pace(), asyncio.get_running_loop().time()
+            rest = self._rests.after_step(pace, now, self._store.wal.stats.rounds)
+            await asyncio.sleep(max(size / pace.bytes_per_second, rest))
 
     async def _note(self, log_: PartitionLog, result: Result) -> None:
         if log_.producers is not None:
