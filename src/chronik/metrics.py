@@ -147,6 +147,8 @@ _TABLE: Final = (
     Metric("chronik_sent_bytes_total", "counter", "Bytes sent on the Kafka port."),
     Metric("chronik_connections", "gauge", "Open connections of Kafka clients."),
     Metric("chronik_request_memory_bytes", "gauge", "Request frames that are being worked on."),
+    Metric("chronik_stalled_memory_bytes", "gauge", "Held for clients that do not send or read on."),
+    Metric("chronik_stalled_closed_total", "counter", "Connections of such clients that were closed."),
     Metric("chronik_held_back_total", "counter", "Times a socket was not read because a queue was full."),
     Metric(
         "chronik_held_back_seconds_total", "counter", "Time in which sockets were not read for that reason."

@@ -71,6 +71,8 @@ class NodeCollector:
         yield _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
         yield _family("chronik_connections", {(): listener.connection_count})
         yield _family("chronik_request_memory_bytes", {(): listener.memory.held_bytes})
+        yield _family("chronik_stalled_memory_bytes", {(): listener.stalled.held_bytes})
+        yield _family("chronik_stalled_closed_total", {(): listener.stalled.closed})
         yield _family("chronik_held_back_total", {(): stats.held_back})
         yield _family("chronik_held_back_seconds_total", {(): stats.held_back_seconds})
 

@@ -73,6 +73,8 @@ class StalledMemory:
         self._held: dict[KafkaConnection, tuple[int, float]] = {}
         """Bytes, and since when; oldest first."""
         self.held_bytes = 0
+        self.closed = 0
+        """Connections that had to go."""
 
     def note(self, connection: KafkaConnection, size: int) -> None:
         """So much is held for this peer now; 0: it went on."""
@@ -95,6 +97,7 @@ class StalledMemory:
                 self.held_bytes,
             )
             oldest.abort()
+            self.closed += 1
             self.note(oldest, 0)
 
 

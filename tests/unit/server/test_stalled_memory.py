@@ -45,6 +45,7 @@ def test_beyond_the_limit_those_go_that_stalled_for_long() -> None:
     world.now = 2 * STALL_SECONDS_MAX
     world.memory.shed()
     assert world.gone() == [0, 1]
+    assert world.memory.closed == 2
 
 
 def test_beyond_twice_the_limit_the_first_goes_at_once() -> None:
