@@ -1,31 +1,31 @@
-"""What only chronik is asked: the stages of a metadata write, and how soon followers know a watermark."""
+"""What only chronik is asked: the stages of a metadata write, and how soon followers know a watermark.
+
+Nodes measure both themselves, by the leader's clock, and tell them as histograms.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 import urllib.request
 from collections import defaultdict
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster_loads import Brokers, Results, admin_of, create, percentile, settle
-from chronik.client import Cluster as Client
-from chronik.client import Producer
+from bench.cluster_loads import Brokers, Results, admin_of, create, producer_of, send, settle
 from chronik.metrics import SECONDS
-from chronik.model import TopicPartition
 from chronik.testing import Cluster
-from chronik.testing.replicas import ReplicaReader
 
 STAGES = {
     "wal": "metadata in the leader's WAL, p99 ms",
     "sent": "metadata sent to followers, p99 ms",
     "committed": "metadata on a majority, p99 ms",
     "applied": "metadata applied where it was asked for, p99 ms",
+    "followers": "metadata applied on a follower, p99 ms",
 }
 BOUNDS = (*SECONDS, math.inf)
-WATERMARK = "watermark on every replica after the answer, p99 ms"
+WATERMARK = "watermark known to a follower, p99 ms"
+Buckets = dict[tuple[str, float], float]
+"""Cumulative counts by label and upper bound."""
 
 
 def inside(brokers: Brokers, count: int) -> Results:
@@ -36,30 +36,45 @@ def inside(brokers: Brokers, count: int) -> Results:
 
 
 def stages(cluster: Cluster, count: int) -> Results:
-    """Topics are created one by one; what that added to the histograms of all nodes (S06)."""
-    before = scrape(cluster)
+    """Topics are created one by one (S06)."""
+    metric, label = "chronik_metadata_write_seconds", "stage"
+    before = scrape(cluster, metric, label)
     admin = admin_of(cluster)
     for number in range(count):
         create(admin, f"staged-{number}")
-    after = scrape(cluster)
-    return {
-        figure: 1000 * quantile({bound: after[stage, bound] - before[stage, bound] for bound in BOUNDS}, 0.99)
-        for stage, figure in STAGES.items()
-    }
+    after = scrape(cluster, metric, label)
+    return {figure: p99_ms(before, after, stage) for stage, figure in STAGES.items()}
 
 
-def scrape(cluster: Cluster) -> dict[tuple[str, float], float]:
-    """Cumulative counts of metadata writes by stage and upper bound, over all nodes."""
-    found: dict[tuple[str, float], float] = defaultdict(float)
+def watermarks(cluster: Cluster, count: int) -> Results:
+    """Records are written one by one with acks=all (S25)."""
+    metric = "chronik_watermark_propagation_seconds"
+    create(admin_of(cluster), "watermark")
+    settle(cluster, "watermark")
+    before = scrape(cluster, metric)
+    producer = producer_of(cluster)
+    for _ in range(count):
+        send(producer, "watermark")
+    return {WATERMARK: p99_ms(before, scrape(cluster, metric), "")}
+
+
+def scrape(cluster: Cluster, metric: str, label: str = "") -> Buckets:
+    """A histogram over all nodes, and over all labels but this one."""
+    found: Buckets = defaultdict(float)
     for node_id in cluster.nodes:
         http = cluster.layout.node(node_id).peer.http
         with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name == "chronik_metadata_write_seconds_bucket":
-                    found[sample.labels["stage"], float(sample.labels["le"])] += sample.value
+                if sample.name == f"{metric}_bucket":
+                    found[sample.labels.get(label, ""), float(sample.labels["le"])] += sample.value
     return found
+
+
+def p99_ms(before: Buckets, after: Buckets, label: str) -> float:
+    """Of what was added between two scrapes."""
+    return 1000 * quantile({bound: after[label, bound] - before[label, bound] for bound in BOUNDS}, 0.99)
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:
@@ -75,31 +90,3 @@ def quantile(buckets: dict[float, float], share: float) -> float:
             )
         lower, before = bound, buckets[bound]
     return 0.0
-
-
-def watermarks(cluster: Cluster, count: int) -> Results:
-    """From the answer to acks=all until the slowest replica says that the record is committed (S25)."""
-    tp = TopicPartition("watermark", 0)
-    create(admin_of(cluster), tp.topic)
-    settle(cluster, tp.topic)
-
-    async def until_known(reader: ReplicaReader, offset: int) -> None:
-        known = -1
-        while known <= offset:
-            known = (await reader.view(tp)).high_watermark
-
-    async def measure() -> list[float]:
-        taken = []
-        peers = [cluster.layout.node(node_id).peer for node_id in cluster.nodes]
-        readers = [await ReplicaReader.open(peer.kafka) for peer in peers]
-        async with Client(cluster.bootstrap) as client, Producer(client) as producer:
-            for _ in range(count):
-                offset = await (await producer.send(tp.topic, b"x" * 100, partition=tp.partition))
-                began = time.monotonic()
-                await asyncio.gather(*(until_known(reader, offset) for reader in readers))
-                taken.append(1000 * (time.monotonic() - began))
-        for reader in readers:
-            reader.close()
-        return taken
-
-    return {WATERMARK: percentile(cluster.run(measure()), 0.99)}

@@ -99,6 +99,17 @@ class WriteStages:
     """Until a majority has it."""
     applied: Histogram = field(default_factory=Histogram)
     """Until it is applied on the node that submitted it."""
+    followers: Histogram = field(default_factory=Histogram)
+    """Until the leader hears that a follower has applied it, once for each follower."""
+
+    def by_name(self) -> dict[str, Histogram]:
+        return {
+            "wal": self.wal,
+            "sent": self.sent,
+            "committed": self.committed,
+            "applied": self.applied,
+            "followers": self.followers,
+        }
 
 
 @dataclass(slots=True)
@@ -186,6 +197,12 @@ _TABLE: Final = (
         "For how long a follower has not been at the end of every partition led here.",
         ("follower",),
     ),
+    Metric(
+        "chronik_watermark_propagation_seconds",
+        "histogram",
+        "From a high watermark's move until its leader hears that a follower has it; samples.",
+        ("follower",),
+    ),
     Metric("chronik_isr_changes_total", "counter", "Changes of an ISR in the cluster.", ("change",)),
     Metric("chronik_leader_changes_total", "counter", "Changes of a partition's leader in the cluster."),
     Metric("chronik_topics_created_total", "counter", "Topics created since the node started."),
@@ -195,7 +212,8 @@ _TABLE: Final = (
     Metric(
         "chronik_metadata_write_seconds",
         "histogram",
-        "A metadata write, from submission to stage.",
+        "A metadata write, from submission to stage: wal (durable on the leader), sent to the followers, "
+        "committed by a majority, applied where it was submitted, followers (heard to be applied on one).",
         ("stage",),
     ),
     Metric(

@@ -234,6 +234,7 @@ class _Parts:
             cleaner=self.cleaner.stats,
             raft_status=self.member.status,
             replication_lag_seconds=self.member.replication_lag_seconds,
+            watermark_propagation=self.member.replication.leader.propagation.seconds,
             events=self.events,
             loopback=Loopback(settings.reachable_here, kafka_port),
             peers=Peers(settings.node_id, lambda: self.metadata.state, _peer_tls(settings)),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from chronik.admin.peers import request_json
 from chronik.testing import Cluster
@@ -92,17 +93,52 @@ def test_a_hundred_topics_at_once_from_all_nodes(cluster: Cluster) -> None:
     print(f"{TOPICS} topics on all nodes after {time.monotonic() - began:.2f} s")
 
 
-def test_metrics_tell_of_replication(cluster: Cluster) -> None:
-    text = call(cluster, cluster.controller(), "GET", "/metrics")
-    for stage in ("wal", "sent", "committed", "applied"):
-        (line,) = [
-            line
-            for line in text.splitlines()
-            if line.startswith(f'chronik_metadata_write_seconds_count{{stage="{stage}"}}')
-        ]
-        assert float(line.split()[-1]) > 0
-    assert 'chronik_replication_lag_records{follower="' in text
+def counts(cluster: Cluster, node_id: int, histogram: str) -> dict[str, float]:
+    """How much a histogram has counted, by the value of its label."""
+    families = text_string_to_metric_families(call(cluster, node_id, "GET", "/metrics"))
+    samples = [sample for family in families for sample in family.samples]
+    return {
+        next(iter(sample.labels.values())): sample.value
+        for sample in samples
+        if sample.name == f"{histogram}_count"
+    }
+
+
+def test_metrics_tell_of_metadata_writes(cluster: Cluster) -> None:
+    """S06: every stage of a write, on the leader, until the followers have applied it."""
+    controller = cluster.controller()
+    name = "chronik_metadata_write_seconds"
+    before = counts(cluster, controller, name)
+    call(cluster, controller, "POST", "/admin/create-topic", {"name": "staged"})
+    cluster.wait_for(
+        lambda: counts(cluster, controller, name)["followers"] >= before["followers"] + 2,
+        "both followers have told that they applied it",
+    )
+    after = counts(cluster, controller, name)
+    assert set(after) == {"wal", "sent", "committed", "applied", "followers"}
+    assert all(after[stage] > before[stage] for stage in after)
+    text = call(cluster, controller, "GET", "/metrics")
     assert 'chronik_metadata_messages_total{path="fallback"} 0.0' in text
+
+
+def test_metrics_tell_how_soon_followers_know_a_watermark(cluster: Cluster) -> None:
+    """S25: on the leader, for each of its followers."""
+    cluster.create_topic("marked", replication_factor=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    leader = cluster.leader_of("marked")
+    others = {str(node_id) for node_id in cluster.nodes if node_id != leader}
+    name = "chronik_watermark_propagation_seconds"
+    before = counts(cluster, leader, name)
+
+    def is_told() -> bool:
+        producer.produce("marked", b"x")
+        assert producer.flush(DEADLINE_S) == 0
+        after = counts(cluster, leader, name)
+        return all(after.get(node_id, 0) > before.get(node_id, 0) for node_id in others)
+
+    cluster.wait_for(is_told, "both followers have told that they know a watermark")
+    text = call(cluster, leader, "GET", "/metrics")
+    assert all(f'chronik_replication_lag_records{{follower="{node_id}"}}' in text for node_id in others)
 
 
 def test_a_search_asks_every_partition_once_wherever_it_is_led(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.metadata.state import ClusterState
-from chronik.metrics import CleanerStats
+from chronik.metrics import CleanerStats, Histogram
 from chronik.model import NodeId
 from chronik.query.gateway import QueryGateway
 from chronik.server.listener import KafkaListener
@@ -49,6 +49,8 @@ class AdminContext:
     started: float
     replication_lag_seconds: Callable[[], Mapping[NodeId, float]] = dict
     """For how long each follower has been behind; empty on a node without followers."""
+    watermark_propagation: Mapping[NodeId, Histogram] = field(default_factory=dict)
+    """How soon each follower knows the watermarks of partitions led here."""
     membership: ClusterOperations | None = None
     """Adds and removes nodes, moves replicas; None on a node that is a cluster by itself."""
     queries: QueryGateway

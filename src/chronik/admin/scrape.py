@@ -119,6 +119,8 @@ class NodeCollector:
         yield _family("chronik_replication_lag_records", lag)
         seconds = {(str(node),): value for node, value in context.replication_lag_seconds().items()}
         yield _family("chronik_replication_lag_seconds", seconds)
+        moves = {(str(node),): found for node, found in context.watermark_propagation.items()}
+        yield _histograms("chronik_watermark_propagation_seconds", moves)
         changes = {("shrink",): events.isr_shrinks, ("expand",): events.isr_expands}
         yield _family("chronik_isr_changes_total", changes)
         yield _family("chronik_leader_changes_total", {(): events.leader_changes})
@@ -130,13 +132,8 @@ class NodeCollector:
         brokers = context.state.brokers.values()
         fenced = sum(broker.fenced for broker in brokers)
         yield _family("chronik_brokers", {("alive",): len(brokers) - fenced, ("fenced",): fenced})
-        stages = context.services.metadata.stages
-        named = {
-            ("wal",): stages.wal,
-            ("sent",): stages.sent,
-            ("committed",): stages.committed,
-            ("applied",): stages.applied,
-        }
+        stages = context.services.metadata.stages.by_name()
+        named = {(stage,): seconds for stage, seconds in stages.items()}
         yield _histograms("chronik_metadata_write_seconds", named)
         raft = context.raft_status()
         paths = {("fast",): raft.fast_messages, ("fallback",): raft.fallback_messages}

@@ -11,14 +11,15 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
 import msgspec
 
 from chronik.cluster.raft_storage import RaftStorage
+from chronik.cluster.stage_times import StageTimes
 from chronik.metadata.store import Committed, MetadataListener
-from chronik.metrics import Histogram, WriteStages, clock
+from chronik.metrics import WriteStages
 from chronik.model import NodeId, StorageError, Unavailable
 from chronik.raft import (
     ConfigChange,
@@ -28,11 +29,12 @@ from chronik.raft import (
     RaftConfig,
     RaftCore,
     Ready,
+    RoleName,
     Snapshot,
     SoftState,
     Status,
 )
-from chronik.raft.messages import FROM_LEADER, InstallSnapshot, Message
+from chronik.raft.messages import FROM_LEADER, AppendResponse, InstallSnapshot, Message
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,6 @@ CAMPAIGN_SECONDS: Final = 0.1
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
-PROPOSED_MAX: Final = 10_000
 
 
 class RaftTransport(Protocol):
@@ -84,9 +85,7 @@ class RaftDriver:
         self._storage = storage
         self._transport = transport
         self._take_snapshot = take_snapshot
-        self._stages = stages or WriteStages()
-        self._proposed_at: dict[int, float] = {}
-        """When entries that this node proposed were proposed, until they are committed; for figures alone."""
+        self._times = StageTimes(stages or WriteStages())
         self._loop = asyncio.get_running_loop()
         self._core: RaftCore | None = None
         self._listener: MetadataListener | None = None
@@ -179,6 +178,8 @@ class RaftDriver:
             return
         if isinstance(message, FROM_LEADER) and message.term >= self._core.term:
             self.last_contact = self._loop.time()
+        if isinstance(message, AppendResponse):
+            self._times.applied_by(message.sender, message.applied)
         self._core.step(message)
         self._schedule_pump()
 
@@ -188,6 +189,7 @@ class RaftDriver:
         if core is None or self._stopped:
             return
         core.report_unreachable(peer)
+        self._times.lost(peer)
         if core.leader_id == peer and not core.is_leader:
             self._doubt(peer, core.term)
         self._schedule_pump()
@@ -245,8 +247,7 @@ class RaftDriver:
 
     def propose(self, data: bytes) -> int:
         index = self.core.propose(data)
-        if len(self._proposed_at) < PROPOSED_MAX:
-            self._proposed_at[index] = clock()
+        self._times.proposed(index)
         self._schedule_pump()
         return index
 
@@ -294,37 +295,32 @@ class RaftDriver:
 
     def _finish(self, ready: Ready) -> None:
         for message in ready.messages:
-            self._send(message)
+            self._send(message, ready)
         if ready.messages:
-            self._observe(self._stages.sent, ready.entries)
+            self._times.sent(ready.entries)
         if ready.committed:
             self._apply(ready.committed)
         if ready.soft_state is not None:
+            if ready.soft_state.role is not RoleName.LEADER:
+                self._times.forget()
             for callback in self._soft_listeners:
                 callback(ready.soft_state)
 
-    def _observe(self, stage: Histogram, entries: Iterable[Entry]) -> None:
-        """Count how long the entries that were proposed here took to come to this stage."""
-        if self._proposed_at:
-            now = clock()
-            for entry in entries:
-                began = self._proposed_at.get(entry.index)
-                if began is not None:
-                    stage.observe(now - began)
-
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, ready: Ready) -> None:
         if isinstance(message, InstallSnapshot):
             snapshot = self._storage.snapshot
             if snapshot is None:
                 return
             message = msgspec.structs.replace(message, snapshot=snapshot)
+        elif isinstance(message, AppendResponse):
+            # It leaves at the end of this turn, in which what is committed is applied.
+            applied = ready.committed[-1].index if ready.committed else self._applied_index
+            message = msgspec.structs.replace(message, applied=applied)
         self._transport.send(message)
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         assert self._listener is not None
-        self._observe(self._stages.committed, entries)
-        for entry in entries:
-            self._proposed_at.pop(entry.index, None)
+        self._times.committed(entries)
         commands = [
             Committed(entry.index, entry.data)
             for entry in entries
@@ -359,7 +355,7 @@ class RaftDriver:
             if self._listener is not None:
                 self._listener.on_lost(str(error))
             return
-        self._observe(self._stages.wal, entries)
+        self._times.written(entries)
         core.persisted(number)
         self._schedule_pump()
 

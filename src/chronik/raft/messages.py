@@ -77,6 +77,8 @@ class AppendResponse(_Message, frozen=True, kw_only=True):
     hint_index: int = 0
     """Rejected: the follower's last entry at or below `index` whose term is not above `prev_term`."""
     hint_term: int = 0
+    applied: int = 0
+    """How far the sender has applied its log when this leaves; the driver's to fill in, for figures alone."""
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):

@@ -97,6 +97,9 @@ class FollowerSide:
                     told = frames.decode_bounds(frame)
                     partition.on_told_watermark(told.end_offset)
                     partition.follow_log_start(told.log_start_offset)
+                    sample = frames.decode_sample(frame)
+                    if sample and partition.high_watermark >= told.end_offset:
+                        self._send_ack(link, partition, sample)
             case FrameType.OPEN:
                 self._on_opening(link, head, partition)
             case FrameType.START:
@@ -214,14 +217,13 @@ class FollowerSide:
         to_ack, self._to_ack = self._to_ack, {}
         for partition in to_ack:
             if partition.feeder is not None:
-                head = frames.head(
-                    FrameType.ACK,
-                    partition.log.topic_id_bytes,
-                    partition.tp.partition,
-                    partition.leader_epoch,
-                )
-                has = frames.Bounds(partition.log.durable_end_offset, partition.log_start_offset)
-                partition.feeder.send(head + frames.encode_bounds(has))
+                self._send_ack(partition.feeder, partition)
+
+    def _send_ack(self, link: Link, partition: Partition, sample: int = 0) -> None:
+        topic_id, epoch = partition.log.topic_id_bytes, partition.leader_epoch
+        head = frames.head(FrameType.ACK, topic_id, partition.tp.partition, epoch)
+        has = frames.Bounds(partition.log.durable_end_offset, partition.log_start_offset)
+        link.send(head + frames.encode_bounds(has, sample))
 
     def begin_anew(self, partition: Partition) -> None:
         """This disk took back what the leader takes to be on its way: nothing else would tell the leader."""

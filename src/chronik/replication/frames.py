@@ -4,6 +4,8 @@ Leader to follower: OPEN asks where the follower's log stands, START tells from 
 batches, WATERMARK only the watermark and where the log starts. Follower to leader: STATE answers OPEN, ACK
 tells what is on its disk, REFUSE says that what came does not fit (an old epoch, a gap): the leader opens the
 partition anew.
+A WATERMARK may end in a number that the follower sends back at once, behind an ACK: so the leader learns how
+long its watermark took, by its own clock.
 Every frame names topic id, partition and leader epoch, so a frame of another epoch is never mistaken.
 """
 
@@ -49,8 +51,10 @@ _HEAD: Final = struct.Struct(">B16sii")
 _START: Final = struct.Struct(">qB")
 _DATA: Final = struct.Struct(">qqq")
 _BOUNDS: Final = struct.Struct(">qq")
+_NUMBER: Final = struct.Struct(">q")
 HEAD_BYTES: Final = _HEAD.size
 DATA_BYTES: Final = _HEAD.size + _DATA.size
+_BOUNDS_BYTES: Final = _HEAD.size + _BOUNDS.size
 
 
 class LogPosition(msgspec.Struct, frozen=True, array_like=True):
@@ -116,12 +120,20 @@ def decode_data(frame: memoryview) -> Data:
     return Data._make(_unpack(_DATA, frame))
 
 
-def encode_bounds(bounds: Bounds) -> bytes:
-    return _BOUNDS.pack(*bounds)
+def encode_bounds(bounds: Bounds, sample: int = 0) -> bytes:
+    return _BOUNDS.pack(*bounds) + (_NUMBER.pack(sample) if sample else b"")
 
 
 def decode_bounds(frame: memoryview) -> Bounds:
     return Bounds._make(_unpack(_BOUNDS, frame))
+
+
+def decode_sample(frame: memoryview) -> int:
+    """The number at the end of a WATERMARK or an ACK; 0 if there is none."""
+    if len(frame) < _BOUNDS_BYTES + _NUMBER.size:
+        return 0
+    (sample,) = _NUMBER.unpack_from(frame, _BOUNDS_BYTES)
+    return int(sample)
 
 
 def encode_position(position: LogPosition) -> bytes:

@@ -20,6 +20,7 @@ from chronik.replication.frames import FrameType
 from chronik.replication.link import Link
 from chronik.replication.partition import Partition
 from chronik.replication.progress import FollowerProgress, FollowerState
+from chronik.replication.propagation import Propagation
 from chronik.storage import reading
 from chronik.storage.reading import BatchRun
 
@@ -58,6 +59,7 @@ class LeaderSide:
         self._is_alive = is_alive
         self._lag_seconds_max = lag_seconds_max
         self._loop = asyncio.get_running_loop()
+        self.propagation = Propagation(self._loop.time)
         self._links: dict[NodeId, Link] = {}
         self._dirty: dict[Partition, None] = {}
         self._feed_scheduled = False
@@ -112,6 +114,9 @@ class LeaderSide:
         match head.type:
             case FrameType.ACK:
                 self._acked(partition, progress, frames.decode_bounds(frame))
+                sample = frames.decode_sample(frame)
+                if sample:
+                    self.propagation.arrived(link.peer_id, sample)
             case FrameType.STATE:
                 self._start(link, partition, progress, frames.decode_position(frame))
             case FrameType.REFUSE:
@@ -148,6 +153,14 @@ class LeaderSide:
                 self._feed_scheduled = True
                 self._loop.call_soon(self._feed_all)
 
+    def watermark_moved(self, partition: Partition) -> None:
+        if self.propagation.is_due:
+            sample = self.propagation.begin()
+            for peer, progress in partition.followers.items():
+                if peer in partition.isr and progress.state is FollowerState.FED and not progress.sample:
+                    progress.sample = sample
+        self.appended(partition)
+
     def _feed_all(self) -> None:
         self._feed_scheduled = False
         dirty, self._dirty = self._dirty, {}
@@ -177,6 +190,7 @@ class LeaderSide:
         if (
             progress.told_watermark < partition.high_watermark
             or progress.told_start < partition.log_start_offset
+            or progress.sample
         ):
             self._send_watermark(link, partition, progress)
 
@@ -210,7 +224,8 @@ class LeaderSide:
     def _send_watermark(self, link: Link, partition: Partition, progress: FollowerProgress) -> None:
         bounds = frames.Bounds(partition.high_watermark, partition.log_start_offset)
         progress.told(*bounds)
-        link.send(self._head(FrameType.WATERMARK, partition) + frames.encode_bounds(bounds))
+        sample, progress.sample = progress.sample, 0
+        link.send(self._head(FrameType.WATERMARK, partition) + frames.encode_bounds(bounds, sample))
 
     def _head(self, type_: FrameType, partition: Partition) -> bytes:
         return frames.head(

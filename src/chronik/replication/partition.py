@@ -39,7 +39,10 @@ class PartitionHooks(Protocol):
         """Leader, epoch, ISR or replicas are new."""
 
     def appended(self, partition: Partition) -> None:
-        """Leader: there are batches, or a watermark, that followers do not know."""
+        """Leader: there are batches, or a log start, that followers do not know."""
+
+    def watermark_moved(self, partition: Partition) -> None:
+        """Leader: there is a watermark that followers do not know."""
 
     def durable(self, partition: Partition) -> None:
         """Follower: more of the log is on disk."""
@@ -339,7 +342,7 @@ class Partition:
             return
         self.high_watermark = offset
         if self.followers:
-            self._hooks.appended(self)
+            self._hooks.watermark_moved(self)
         if self.log.producers is not None:
             self.log.producers.advance_high_watermark(offset)
         _serve(self._committed_waiters, offset, self._too_few())

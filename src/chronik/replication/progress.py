@@ -26,6 +26,7 @@ class FollowerProgress:
         "log_start_offset",
         "next_offset",
         "peer",
+        "sample",
         "state",
         "told_start",
         "told_watermark",
@@ -42,6 +43,8 @@ class FollowerProgress:
         """Where the follower's log starts, as it reported in this epoch; -1 before the first report."""
         self.told_watermark = -1
         self.told_start = -1
+        self.sample = 0
+        """Number of a watermark's move that this follower is to send back; 0 for none."""
         self.is_reading = False
         """A read from disk for this follower is under way."""
         self._sent: deque[tuple[int, int]] = deque()
@@ -71,6 +74,7 @@ class FollowerProgress:
     def _forget_sent(self) -> None:
         self._sent.clear()
         self.in_flight_bytes = 0
+        self.sample = 0
 
     def sent(self, next_offset: int, size: int) -> None:
         self._sent.append((next_offset, size))

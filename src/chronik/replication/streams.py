@@ -30,6 +30,9 @@ class Replication:
     def appended(self, partition: Partition) -> None:
         self.leader.appended(partition)
 
+    def watermark_moved(self, partition: Partition) -> None:
+        self.leader.watermark_moved(partition)
+
     def durable(self, partition: Partition) -> None:
         if partition.feeder is not None:
             self.follower.acknowledge(partition)

@@ -12,7 +12,9 @@ import pytest
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.metadata.store import Committed
+from chronik.metrics import WriteStages
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Unavailable
+from chronik.raft import decode, encode
 from chronik.raft.messages import Message
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
@@ -62,6 +64,70 @@ async def proposed(driver: RaftDriver, data: bytes) -> None:
             return
         except Unavailable:
             await asyncio.sleep(0.1)
+
+
+class Wires:
+    """A network in which everything arrives, in order, in a later turn of the loop."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, RaftDriver] = {}
+
+    def send(self, message: Message) -> None:
+        asyncio.get_running_loop().call_later(0.001, self._deliver, decode(encode(message)))
+
+    def _deliver(self, message: Message) -> None:
+        self.nodes[message.to].step(message)
+
+    def tick(self) -> None:
+        pass
+
+    async def forward(self, leader: int, data: bytes) -> int:
+        return self.nodes[leader].propose(data)
+
+    async def ask_around(self, data: bytes) -> int:
+        raise Unavailable("nobody leads")
+
+
+def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
+    """S06: counted on the node that proposed it, once for each follower, and no sooner than it is applied."""
+    loop = SimLoop(random.Random(1))
+    stages = {node_id: WriteStages() for node_id in (1, 2, 3)}
+    applied = {node_id: Applied() for node_id in stages}
+
+    async def main() -> None:
+        wires = Wires()
+        for node_id in stages:
+            view = DiskView(SimDisk(random.Random(node_id)), loop.world, loop, lambda why: None)
+            store, _ = open_store(view, ROOT, StoreOptions())
+            log = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
+            wires.nodes[node_id] = RaftDriver(
+                node_id=node_id,
+                voters=tuple(stages),
+                storage=RaftStorage(store, log, ROOT),
+                transport=wires,
+                rng=random.Random(node_id),
+                take_snapshot=bytes,
+                stages=stages[node_id],
+            )
+        for node_id, driver in wires.nodes.items():
+            await driver.start(applied[node_id])
+        await asyncio.sleep(10)  # of simulated time: one is elected, and has heard from the others
+        leader = next(node_id for node_id, driver in wires.nodes.items() if driver.is_leader)
+        heard = stages.pop(leader).followers
+        for number in range(1, 11):
+            wires.nodes[leader].propose(b"%d" % number)
+            while heard.count < 2 * number:
+                done = sum(len(one.commands) for node_id, one in applied.items() if node_id != leader)
+                assert heard.count <= done
+                await asyncio.sleep(0.001)
+        assert heard.count == 20
+        for driver in wires.nodes.values():
+            await driver.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+    assert [len(one.commands) for one in applied.values()] == [10, 10, 10]
+    assert [found.count for others in stages.values() for found in others.by_name().values()] == [0] * 10
 
 
 def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> None:

@@ -37,6 +37,7 @@ class Leader:
         self.partition = partition
         self.heard: list[int] = []
         self.acked: frames.Bounds | None = None
+        self.samples: list[int] = []
         self._said = asyncio.Event()
         side.on_open(cast(Link, self))
 
@@ -44,6 +45,7 @@ class Leader:
         self.heard.append(frames.read_head(memoryview(frame)).type)
         if self.heard[-1] == FrameType.ACK:
             self.acked = frames.decode_bounds(memoryview(frame))
+            self.samples.append(frames.decode_sample(memoryview(frame)))
         self._said.set()
 
     async def something_was_said(self) -> None:
@@ -122,5 +124,21 @@ def test_a_start_that_the_leader_tells_is_followed_without_new_records(tmp_path:
                     await leader.something_was_said()
             assert leader.partition.log_start_offset == 2
             assert leader.partition.high_watermark == 3
+
+    asyncio.run(run())
+
+
+def test_the_number_of_a_watermark_goes_back_once_the_watermark_is_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            leader = followed(store)
+            leader.feed(0)
+            leader.say(FrameType.WATERMARK, frames.encode_bounds(frames.Bounds(1, 0), 5))
+            assert leader.partition.high_watermark == 0, "the record is not on disk yet"
+            await store.wal.drained()
+            leader.say(FrameType.WATERMARK, frames.encode_bounds(frames.Bounds(1, 0)))
+            leader.say(FrameType.WATERMARK, frames.encode_bounds(frames.Bounds(1, 0), 6))
+            assert leader.partition.high_watermark == 1
+            assert [sample for sample in leader.samples if sample] == [6]
 
     asyncio.run(run())

@@ -16,6 +16,7 @@ from chronik.replication.frames import FrameType
 from chronik.replication.leader import LeaderSide
 from chronik.replication.link import Link
 from chronik.replication.partition import Partition
+from chronik.replication.propagation import SAMPLE_SECONDS
 from chronik.replication.streams import Replication
 from chronik.storage import reading
 from chronik.storage.store import LogStore
@@ -35,9 +36,16 @@ class Follower:
         self.side = side
         self.partition = partition
         self.heard: asyncio.Queue[int] = asyncio.Queue()
+        self.samples: list[int] = []
 
     def send(self, frame: bytes, body: object = ()) -> None:
-        self.heard.put_nowait(frames.read_head(memoryview(frame)).type)
+        type_ = frames.read_head(memoryview(frame)).type
+        self.heard.put_nowait(type_)
+        if type_ == FrameType.WATERMARK:
+            self.samples.append(frames.decode_sample(memoryview(frame)))
+
+    def ack(self, end_offset: int, sample: int = 0) -> None:
+        self.say(FrameType.ACK, frames.encode_bounds(frames.Bounds(end_offset, 0), sample))
 
     def say(self, type_: FrameType, body: bytes = b"") -> None:
         head = frames.head(type_, self.partition.log.topic_id_bytes, 0, self.partition.leader_epoch)
@@ -93,6 +101,48 @@ def test_a_follower_whose_next_batch_is_gone_is_asked_where_it_stands(
             await follower.hears(FrameType.OPEN)
             follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
             await follower.hears(FrameType.DATA)
+
+    asyncio.run(run())
+
+
+async def write(store: LogStore, follower: Follower, offset: int) -> None:
+    """A record that both have on disk, so that the watermark moves."""
+    put(follower.partition, (b"key", b"value"), now_ms=1)
+    follower.side.appended(follower.partition)
+    await follower.hears(FrameType.DATA)
+    await store.wal.drained()
+    follower.ack(offset + 1)
+    await follower.hears(FrameType.WATERMARK)
+
+
+def test_how_soon_a_follower_knows_the_watermark_is_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S25. Every move while little happens, else one in a while; counted when the follower has it."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            follower = leading(store)
+            await follower.hears(FrameType.OPEN)
+            follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
+            await follower.hears(FrameType.WATERMARK)  # that of an empty log
+            follower.samples.clear()
+            propagation = follower.side.propagation
+            monkeypatch.setattr(propagation, "_now", lambda: now)
+            now = propagation._next_at
+            await write(store, follower, 0)
+            await write(store, follower, 1)
+            now += SAMPLE_SECONDS
+            await write(store, follower, 2)
+            samples = [sample for sample in follower.samples if sample]
+            assert len(samples) == 2
+            assert follower.samples == [samples[0], 0, samples[1]]
+            assert not propagation.seconds, "nobody has said that it has a watermark"
+            for sample in samples:
+                follower.ack(3, sample)
+            assert propagation.seconds[FOLLOWER].count == 2
+            follower.ack(3, 4_711)
+            assert propagation.seconds[FOLLOWER].count == 2, "nobody asked for that number"
 
     asyncio.run(run())
 
