@@ -154,9 +154,12 @@ class FollowerSide:
         if head.type != FrameType.OPEN:
             self._refuse(link, head)
             return
-        if len(self._early) >= EARLY_COUNT_MAX:
+        waiting = self._early.get(head.key)
+        if len(self._early) >= EARLY_COUNT_MAX or (waiting and waiting.head.leader_epoch > head.leader_epoch):
             self._refuse(link, head)
             return
+        if waiting is not None and waiting.link is not link:
+            self._refuse(waiting.link, waiting.head)  # a deposed leader
         self.early_count += 1
         self._early[head.key] = _Early(link, head, self._loop.time() + EARLY_SECONDS_MAX)
         if self._early_timer is None:

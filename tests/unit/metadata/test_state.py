@@ -176,6 +176,19 @@ def test_the_last_of_the_isr_keeps_its_place_and_leads_again_when_it_is_back() -
     assert (cluster.partition().leader, cluster.partition().leader_epoch) == (1, 2)
 
 
+def test_who_registers_twice_in_one_life_and_was_fenced_between_leads_again() -> None:
+    """No answer came to the first registration, or it came late: nobody else would elect."""
+    cluster = Cluster()
+    cluster.do(orders())
+    cluster.do(cluster.change(isr=(1,)))
+    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
+    assert cluster.partition().leader == NO_LEADER
+    cluster.do(register(1))
+    assert (cluster.partition().leader, cluster.partition().leader_epoch) == (1, 2)
+    cluster.do(register(1))
+    assert cluster.partition().leader_epoch == 2
+
+
 def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
     cluster = Cluster()
     allowed = {"unclean.leader.election.enable": "true"}
@@ -376,7 +389,8 @@ def test_partitions_keep_their_rules_whatever_is_submitted(history: list[c.Comma
     state = ClusterState()
     for index, command in enumerate([*LIVELY, *history], 1):
         before = {topic.topic_id: topic for topic in state.topics.values()}
-        state.apply(command, index)
+        was_refused = state.apply(command, index).refused is not None
+        back = command.broker_id if isinstance(command, c.RegisterBroker) and not was_refused else None
         for topic in state.topics.values():
             assert state.topic_names[topic.topic_id] == topic.name
             for number, partition in enumerate(topic.partitions):
@@ -385,6 +399,7 @@ def test_partitions_keep_their_rules_whatever_is_submitted(history: list[c.Comma
                 assert partition.isr
                 assert set(partition.isr) <= set(partition.replicas)
                 assert partition.leader == NO_LEADER or partition.leader in partition.isr
+                assert partition.leader != NO_LEADER or back not in partition.isr
                 if isinstance(command, c.Batch) or topic.topic_id not in before:
                     continue
                 if number < len(before[topic.topic_id].partitions):

@@ -30,9 +30,8 @@ LEADER = 2
 class Leader:
     """The far end of a link: says what a leader says and hears what the follower answers."""
 
-    peer_id = LEADER
-
-    def __init__(self, side: FollowerSide, partition: Partition) -> None:
+    def __init__(self, side: FollowerSide, partition: Partition, peer_id: int = LEADER) -> None:
+        self.peer_id = peer_id
         self.side = side
         self.partition = partition
         self.heard: list[int] = []
@@ -52,14 +51,23 @@ class Leader:
         await self._said.wait()
         self._said.clear()
 
-    def say(self, type_: FrameType, body: bytes = b"") -> None:
-        head = frames.head(type_, self.partition.log.topic_id_bytes, 0, self.partition.leader_epoch)
+    def say(self, type_: FrameType, body: bytes = b"", epoch: int | None = None) -> None:
+        epoch = self.partition.leader_epoch if epoch is None else epoch
+        head = frames.head(type_, self.partition.log.topic_id_bytes, 0, epoch)
         self.side.on_frame(cast(Link, self), memoryview(head + body))
 
     def feed(self, offset: int) -> None:
         batch = build_batch([Record(key=None, value=b"value", timestamp_ms=1)], base_offset=offset)
         data = frames.Data(prev_end_offset=offset, high_watermark=0, log_start_offset=0)
         self.say(FrameType.DATA, frames.encode_data(data) + bytes(batch))
+
+
+def assign(partition: Partition, leader: int, epoch: int) -> None:
+    nodes = (1, 2, 3)
+    new = Assignment(
+        partition=0, replicas=nodes, isr=nodes, leader=leader, leader_epoch=epoch, partition_epoch=epoch
+    )
+    partition.assign(new)
 
 
 class LeadsNothing:
@@ -72,10 +80,7 @@ def followed(store: LogStore) -> Leader:
     side = FollowerSide(node_id=1, find=lambda *_: partitions[0], now_ms=lambda: 1)
     replicas = Replicas(store, Replication(cast(LeaderSide, LeadsNothing()), side))
     partitions.append(replicas.add("orders"))
-    nodes = (1, LEADER)
-    partitions[0].assign(
-        Assignment(partition=0, replicas=nodes, isr=nodes, leader=LEADER, leader_epoch=1, partition_epoch=1)
-    )
+    assign(partitions[0], LEADER, 1)
     leader = Leader(side, partitions[0])
     leader.say(FrameType.OPEN)
     leader.say(FrameType.START, frames.encode_start(frames.Start(0, False)))
@@ -140,5 +145,26 @@ def test_the_number_of_a_watermark_goes_back_once_the_watermark_is_there(tmp_pat
             leader.say(FrameType.WATERMARK, frames.encode_bounds(frames.Bounds(1, 0), 6))
             assert leader.partition.high_watermark == 1
             assert [sample for sample in leader.samples if sample] == [6]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_deposed_first", [True, False])
+def test_an_early_opening_is_not_displaced_by_one_of_a_deposed_leader(
+    tmp_path: Path, is_deposed_first: bool
+) -> None:
+    """Both come before the metadata that tells who is right: each must hear something, or waits for ever."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            deposed = followed(store)
+            leader = Leader(deposed.side, deposed.partition, peer_id=3)
+            openings = [(deposed, 2), (leader, 3)]
+            for one, epoch in openings if is_deposed_first else reversed(openings):
+                one.say(FrameType.OPEN, epoch=epoch)
+            assign(deposed.partition, leader=3, epoch=3)
+            assert leader.heard == [FrameType.STATE]
+            assert deposed.heard[-1] == FrameType.REFUSE
+            await deposed.side.stop()
 
     asyncio.run(run())
