@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chronik.client.options import Address
@@ -58,7 +58,7 @@ class Metadata:
         topics = {} if whole else dict(self.topics)
         for topic in response.topics:
             if topic.name is not None:
-                topics[topic.name] = _topic_info(topic)
+                topics[topic.name] = _not_older(_topic_info(topic), self.topics.get(topic.name))
         return Metadata(
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
@@ -70,6 +70,21 @@ class Metadata:
             },
             topics=topics,
         )
+
+
+def _not_older(told: TopicInfo, known: TopicInfo | None) -> TopicInfo:
+    """A node that is cut off, or was paused, tells of leaders of the past: nobody goes back to them (KIP-320).
+
+    Such a leader lacks what its successor committed: a reader would find its own position out of range there.
+    """
+    if known is None or known.topic_id != told.topic_id:
+        return told
+    newer = {
+        number: partition
+        for number, partition in known.partitions.items()
+        if number in told.partitions and partition.leader_epoch > told.partitions[number].leader_epoch >= 0
+    }
+    return replace(told, partitions={**told.partitions, **newer}) if newer else told
 
 
 def _topic_info(topic: Any) -> TopicInfo:
