@@ -43,6 +43,9 @@ class _Unsynced(Generic[C]):
 
     def sync(self, until: float) -> None:
         if self._changes:
+            # One that began earlier but is over later saves nothing that this one has not saved.
+            while self._syncs and self._syncs[-1][0] >= until:
+                self._syncs.pop()
             self._syncs.append((until, len(self._changes)))
 
     def take_saved(self, now: float) -> list[C]:

@@ -29,6 +29,20 @@ def test_synced_bytes_stay() -> None:
     assert outcomes(change) == {b"a" * 10 + b"b" * 5}
 
 
+def test_a_sync_need_not_wait_for_one_that_began_before_it() -> None:
+    """Two threads sync the same file: what the second saved is safe when it is over, however long the first takes."""
+    for seed in SEEDS:
+        inode = Inode()
+        inode.write(0, b"a" * 10)
+        inode.sync(0.0, 9.0)
+        inode.write(10, b"b" * 5)
+        inode.sync(1.0, 2.0)
+        inode.write(15, b"c" * 5)
+        inode.sync(3.0, 8.0)
+        inode.lose_power(random.Random(seed), 4.0)
+        assert inode.read(0, 15) == b"a" * 10 + b"b" * 5
+
+
 def test_unsynced_bytes_are_lost_kept_or_zeros() -> None:
     found = outcomes(lambda inode: inode.write(10, b"b" * 5))
     assert found == {b"a" * 10, b"a" * 10 + b"b" * 5, b"a" * 10 + bytes(5)}
