@@ -73,9 +73,9 @@ class Metadata:
 
 
 def _not_older(told: TopicInfo, known: TopicInfo | None) -> TopicInfo:
-    """A node that is cut off, or was paused, tells of leaders of the past: nobody goes back to them (KIP-320).
+    """A node that is cut off, or was paused, tells of leaders of the past: nobody goes back (KIP-320).
 
-    Such a leader lacks what its successor committed: a reader would find its own position out of range there.
+    Such a leader lacks what its successor committed: a reader's own position would be out of range there.
     """
     if known is None or known.topic_id != told.topic_id:
         return told

@@ -249,8 +249,8 @@ class ClusterState:
         events: list[e.Event] = [e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)]
         if broker.fenced:
             events.append(e.BrokerFenced(broker_id=broker.broker_id))
-        # In a new life it may have lost what it had not synced: no epoch of the former one goes on. In the same
-        # life (it asked twice, since no answer came) it may have been fenced meanwhile.
+        # In a new life it may have lost what it had not synced: no epoch of the former one goes on.
+        # In the same life (it asked twice, since no answer came) it may have been fenced meanwhile.
         change = elections.led_again if same else elections.after_restart
         return events + self._each_partition_of(broker.broker_id, change)
 

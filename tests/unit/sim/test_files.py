@@ -30,7 +30,7 @@ def test_synced_bytes_stay() -> None:
 
 
 def test_a_sync_need_not_wait_for_one_that_began_before_it() -> None:
-    """Two threads sync the same file: what the second saved is safe when it is over, however long the first takes."""
+    """Two threads sync one file: what the second saved is safe when it is over, whatever the first does."""
     for seed in SEEDS:
         inode = Inode()
         inode.write(0, b"a" * 10)
