@@ -16,6 +16,7 @@ TOPIC = "compacted"
 KEYS = 300
 UPDATES = 6_000
 """In each round."""
+TRY_S = 120
 CONFIGS = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0",
@@ -60,15 +61,32 @@ def let_compact(cluster: Cluster, node_id: NodeId, *, every_ms: int) -> None:
     set_configs(cluster.bootstrap, "broker", str(node_id), {"log.cleaner.backoff.ms": str(every_ms)})
 
 
-def wait_until_compacting(cluster: Cluster, node_id: NodeId) -> None:
-    """So that it dies in the middle, if it has anything left to compact."""
+def traces(cluster: Cluster, node_id: NodeId) -> list[str]:
+    """Files that a compaction makes first and has renamed or removed when it is over."""
     folder = cluster.data_dir(node_id) / "topics" / f"{TOPIC}-0"
-    end = time.monotonic() + 2
-    while time.monotonic() < end and not any(folder.glob("*.cleaned")):
-        time.sleep(0.001)
+    return [file.name for suffix in ("cleaned", "swap") for file in folder.glob(f"*.{suffix}")]
 
 
-@pytest.mark.timeout(300)
+def kill_inside_a_compaction(
+    cluster: Cluster, node_id: NodeId, state: dict[bytes, bytes], source: random.Random
+) -> None:
+    """Killed as soon as a compaction shows. If it was over by then, the node comes back for another try."""
+    let_compact(cluster, node_id, every_ms=50)
+    until = time.monotonic() + TRY_S
+    while time.monotonic() < until:
+        update(cluster, state, source)  # so that there is something to compact
+        look_until = time.monotonic() + 2
+        while not traces(cluster, node_id) and time.monotonic() < look_until:
+            time.sleep(0.0005)
+        cluster.kill(node_id)
+        if found := traces(cluster, node_id):
+            print(f"node {node_id} died inside a compaction: {found}")
+            return
+        cluster.start(node_id)
+    raise AssertionError(f"no compaction of node {node_id} could be caught within {TRY_S} s")
+
+
+@pytest.mark.timeout(600)
 def test_every_replica_has_the_last_values_whatever_it_has_compacted() -> None:
     source = random.Random(7)
     state: dict[bytes, bytes] = {}
@@ -89,8 +107,7 @@ def test_every_replica_has_the_last_values_whatever_it_has_compacted() -> None:
             wait_for_agreement(cluster, state)
             # The next leader goes on from a log that was compacted less, or more.
             let_compact(cluster, next(n for n in cluster.nodes if n != leader), every_ms=50)
-            wait_until_compacting(cluster, leader)
-            cluster.kill(leader)
+            kill_inside_a_compaction(cluster, leader, state, source)
             cluster.wait_for(lambda leader=leader: cluster.leader_of(TOPIC) != leader, "another node leads")
             update(cluster, state, source)
             cluster.start(leader)
