@@ -29,6 +29,10 @@ def where_to_start(leader: LogPosition, follower: LogPosition) -> Start:
     agreed = 0
     while agreed < len(ours) and agreed < len(theirs) and ours[agreed] == theirs[agreed]:
         agreed += 1
+    if not agreed and follower.log_start_offset < leader.log_start_offset:
+        # What the follower has before the leader's start may be of a former leader's making: nobody can tell
+        # any more. It has been deleted for everybody else.
+        return Start(leader.log_start_offset, True)
     our_end = ours[agreed][1] if agreed < len(ours) else leader.log_end_offset
     their_end = theirs[agreed][1] if agreed < len(theirs) else follower.log_end_offset
     return Start(max(min(our_end, their_end), start), False)

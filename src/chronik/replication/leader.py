@@ -244,9 +244,12 @@ class LeaderSide:
         """What the follower needs next cannot be told from here, or not any more: ask where it stands."""
         log.debug("%s: begins anew with node %d: %s", partition.tp, progress.peer, why)
         progress.lost()
-        self._loop.call_later(REOPEN_SECONDS, self._reopen, partition, progress)
+        if not progress.is_reopening:
+            progress.is_reopening = True
+            self._loop.call_later(REOPEN_SECONDS, self._reopen, partition, progress)
 
     def _reopen(self, partition: Partition, progress: FollowerProgress) -> None:
+        progress.is_reopening = False
         if partition.followers.get(progress.peer) is progress and progress.state is FollowerState.IDLE:
             self._open(partition, progress)
 

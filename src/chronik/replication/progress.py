@@ -23,6 +23,7 @@ class FollowerProgress:
         "acked_end",
         "in_flight_bytes",
         "is_reading",
+        "is_reopening",
         "log_start_offset",
         "next_offset",
         "peer",
@@ -47,6 +48,8 @@ class FollowerProgress:
         """Number of a watermark's move that this follower is to send back; 0 for none."""
         self.is_reading = False
         """A read from disk for this follower is under way."""
+        self.is_reopening = False
+        """It is asked anew soon: once, however often it refuses and whoever asks it meanwhile."""
         self._sent: deque[tuple[int, int]] = deque()
         self._mark_offset = log_end_offset
         self._mark_time = now

@@ -11,6 +11,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -25,8 +26,10 @@ from chronik.storage.log_parts import (
     IGNORE,
     AppendSink,
     Dirty,
+    FileWork,
     LogConfig,
     LogListener,
+    Preamble,
     TailBatch,
     WalWaiter,
     WritePlan,
@@ -45,11 +48,12 @@ log = logging.getLogger(__name__)
 
 class PartitionLog:
     __slots__ = (
-        "_announced",
         "_appends",
         "_dirty",
         "_extent",
+        "_file_work",
         "_listeners",
+        "_preamble",
         "_retired",
         "_segments",
         "_wal",
@@ -108,7 +112,6 @@ class PartitionLog:
         """Everything before is in segment files, synced or not."""
         self.epochs = EpochHistory(epochs)
         self.producers = producers
-        self._announced = not is_new
         self._extent = extent
         self.tail: deque[TailBatch] = deque()
         self._segments: list[Segment] | None = [self._new_segment(0)] if is_new else None
@@ -118,6 +121,8 @@ class PartitionLog:
         self.retirement = Retirement(extent[0])
         self._listeners: list[LogListener] = []
         self._appends = AppendSink(self)
+        self._file_work = FileWork(disk, tp)
+        self._preamble = Preamble(tp, topic_id.bytes, is_known=not is_new)
         self.deleted = False
         self.truncations = 0
         """Goes up when the end is cut: a flush that began before then says nothing about what is flushed."""
@@ -239,18 +244,11 @@ class PartitionLog:
         if self.log_end_offset > first:
             self._to_wal(first, batches)
 
-    def _announce(self, wal: Wal) -> None:
-        """Say whose log this is, once, before its first entry."""
-        if not self._announced:
-            self._announced = True
-            name = self.tp.topic.encode()
-            wal.append(EntryKind.OPEN, self.topic_id_bytes, self.tp.partition, 0, name, IGNORE, 0)
-
     def _to_wal(self, offset: int, payload: Buffer) -> None:
         wal = self._wal
         invariant(wal is not None, "a log that is only being recovered takes no appends")
         assert wal is not None
-        self._announce(wal)
+        self._preamble.write(wal)
         wal.append(
             EntryKind.APPEND,
             self.topic_id_bytes,
@@ -340,6 +338,7 @@ class PartitionLog:
 
     def committed(self, token: int) -> None:
         self.durable_end_offset = token
+        self._file_work.begin()
         self._dirty.mark(self)
         for listener in self._listeners:
             listener.on_durable(token)
@@ -485,7 +484,7 @@ class PartitionLog:
         wal = self._wal
         invariant(wal is not None, "a log that is only being recovered is cut, not truncated")
         assert wal is not None
-        self.disk.submit(Lane.BACKGROUND, self._cut(offset), self._file_work_done)
+        self._file_work.add(self._cut(offset))
         end = self.log_end_offset
         wal.append(
             EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
@@ -495,16 +494,16 @@ class PartitionLog:
         """Follower too far behind: drop everything and go on at `offset`."""
         wal = self._wal
         assert wal is not None
-        self._announce(wal)
-        wal.append(EntryKind.RESET, self.topic_id_bytes, self.tp.partition, offset, b"", IGNORE, 0)
         gone = self.reset(offset)
-        self.disk.submit(Lane.BACKGROUND, lambda: delete_segments(gone), self._file_work_done)
+        self._file_work.add(partial(delete_segments, gone))
+        number = self.truncations
 
-    def _file_work_done(self, _result: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.error(
-                "%s: files could not be cut; the WAL has the cut, a restart will do it: %s", self.tp, error
-            )
+        def restarted() -> None:
+            if self.truncations == number:  # else that cut is waited for, too
+                self._file_work.begin()
+
+        self._preamble.restart(offset, restarted)
+        self._preamble.write(wal)
 
     def cut(self, offset: int) -> None:
         """Blocking, for recovery: drop everything from `offset` on, in memory and in files."""
@@ -570,7 +569,7 @@ class PartitionLog:
     @property
     def is_on_disk(self) -> bool:
         """Whether the WAL or a checkpoint knows this log."""
-        return self._announced
+        return self._preamble.is_known
 
     def discard(self) -> None:
         """The log is deleted: what no file has yet counts no more. Writes under way do no harm."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from chronik.model import StorageError
+from chronik.model import StorageError, TopicPartition
 from chronik.records.batch import BatchHeader, Buffer
+from chronik.storage.disk import Disk, Lane
 from chronik.storage.segment import Segment
+from chronik.storage.wal_format import EntryKind
 
 if TYPE_CHECKING:
     from chronik.storage.log import PartitionLog
-    from chronik.storage.wal import WalSink
+    from chronik.storage.wal import Wal, WalSink
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,36 @@ class WalWaiter:
             self.future.set_exception(error)
 
 
+class FileWork:
+    """Cuts and deletions that wait for the WAL to have the entry that calls for them.
+
+    Done sooner, a power loss could leave files without what the last checkpoint vouches for, and no word of
+    why in the WAL. Done then, they stand in their lane before whatever is written after them.
+    """
+
+    __slots__ = ("_disk", "_tp", "_waiting")
+
+    def __init__(self, disk: Disk, tp: TopicPartition) -> None:
+        self._disk = disk
+        self._tp = tp
+        self._waiting: list[Callable[[], None]] = []
+
+    def add(self, work: Callable[[], None]) -> None:
+        self._waiting.append(work)
+
+    def begin(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for work in waiting:
+                self._disk.submit(Lane.BACKGROUND, work, self._done)
+
+    def _done(self, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error(
+                "%s: files could not be cut; the WAL has the cut, a restart will do it: %s", self._tp, error
+            )
+
+
 class AppendSink:
     """Passes on what the WAL says of a log's appends, until the log is cut.
 
@@ -107,3 +143,59 @@ class IgnoreSink:
 
 
 IGNORE = IgnoreSink()
+
+
+class _Mark:
+    """Sink of an entry that says something of the log as a whole."""
+
+    __slots__ = ("_done", "_refused")
+
+    def __init__(self, done: Callable[[], None], refused: Callable[[], None]) -> None:
+        self._done = done
+        self._refused = refused
+
+    def committed(self, token: int) -> None:
+        self._done()
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        self._refused()
+
+
+class Preamble:
+    """What has to stand in the WAL before a log's next append: whose log it is, and where it began anew.
+
+    A round that fails takes its entries back, these too: then they are written again, or recovery would not
+    know whose the appends are, or where they belong.
+    """
+
+    __slots__ = ("_on_restarted", "_partition", "_restart", "_restart_due", "_topic", "_topic_id", "is_known")
+
+    def __init__(self, tp: TopicPartition, topic_id: bytes, *, is_known: bool) -> None:
+        self._topic = tp.topic.encode()
+        self._topic_id = topic_id
+        self._partition = tp.partition
+        self.is_known = is_known
+        """Whether the WAL or a checkpoint knows whose log it is."""
+        self._restart = 0
+        self._restart_due = False
+        self._on_restarted: Callable[[], None] = lambda: None
+
+    def restart(self, offset: int, done: Callable[[], None]) -> None:
+        """The log is empty and goes on at `offset`; `done` is called when the WAL has that."""
+        self._restart, self._restart_due, self._on_restarted = offset, True, done
+
+    def write(self, wal: Wal) -> None:
+        if not self.is_known:
+            self.is_known = True
+            mark = _Mark(lambda: None, self._not_known)
+            wal.append(EntryKind.OPEN, self._topic_id, self._partition, 0, self._topic, mark, 0)
+        if self._restart_due:
+            self._restart_due = False
+            mark = _Mark(self._on_restarted, self._not_restarted)
+            wal.append(EntryKind.RESET, self._topic_id, self._partition, self._restart, b"", mark, 0)
+
+    def _not_known(self) -> None:
+        self.is_known = False
+
+    def _not_restarted(self) -> None:
+        self._restart_due = True

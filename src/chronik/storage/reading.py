@@ -151,7 +151,7 @@ def _from_files(
 ) -> LogSlice:
     segments = list(log_.segments)
     for segment in segments[log_.segment_for(offset) :]:
-        if segment.base_offset >= limit_offset or segment.written_bytes == 0:
+        if segment.base_offset >= limit_offset or segment.readable_bytes == 0:
             break
         if not waiting and not segment.readable_now:
             raise WouldBlock
@@ -164,7 +164,7 @@ def _from_files(
                     return skipped
             continue
         position, header = found
-        end = segment.written_bytes
+        end = segment.readable_bytes
         if limit_offset < log_.flushed_offset:
             end = _position_of(segment, limit_offset, end, read_at)
         size = min(max(bytes_max, header.size_bytes), end - position)

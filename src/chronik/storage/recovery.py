@@ -90,6 +90,9 @@ class _Recovery:
             path = directory / name
             file = self.disk.open(path)
             try:
+                # A process that was killed leaves entries that no disk has yet. What they say is done to the
+                # files now, and must not be forgotten by a power loss before the checkpoint that follows.
+                file.sync()
                 scanner = WalScanner(
                     name, file.read_at, file.size(), sequence, is_last_file=place == len(names) - 1
                 )

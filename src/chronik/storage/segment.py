@@ -41,6 +41,7 @@ def segment_name(base_offset: int, suffix: str = ".log") -> str:
 class Segment:
     __slots__ = (
         "_bytes_since_index",
+        "_cuts",
         "_disk",
         "_file",
         "_index_written",
@@ -74,6 +75,8 @@ class Segment:
         self.written_bytes = 0
         self.verified_bytes = 0
         """Bytes from the start that this process wrote, or found sound."""
+        self._cuts: list[int] = []
+        """Where the file is to be cut, in this order: what stands behind is not the segment's any more."""
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.created_ms = -1
@@ -124,10 +127,10 @@ class Segment:
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Blocking: put bytes that were noted into the file, and new index entries into theirs."""
-        written = self.file.write_at(position, buffers)
-        if self.verified_bytes == self.written_bytes:
-            self.verified_bytes = position + written
-        self.written_bytes = position + written
+        end = position + self.file.write_at(position, buffers)
+        if position <= self.verified_bytes:
+            self.verified_bytes = max(self.verified_bytes, end)
+        self.written_bytes = max(self.written_bytes, end)
         self._write_indexes()
 
     def _write_indexes(self) -> None:
@@ -268,6 +271,11 @@ class Segment:
 
     # --- reading -----------------------------------------------------------------------------------
 
+    @property
+    def readable_bytes(self) -> int:
+        """What the file has and the segment still holds."""
+        return min([self.written_bytes, *self._cuts])
+
     def read_now(self, position: int, size: int) -> bytes:
         """Bytes that the page cache has; raises WouldBlock where the device would be waited for."""
         data = self.file.read_cached(position, min(size, self.written_bytes - position))
@@ -288,7 +296,7 @@ class Segment:
         self, start: int, end: int | None = None, read: ReadAt | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers of the batches from `start` on; stops where they make no sense."""
-        end = self.written_bytes if end is None else end
+        end = self.readable_bytes if end is None else end
         if start + HEADER_BYTES > end:
             return  # nothing is there, perhaps not even the file
         read = read or self.file.read_at
@@ -371,8 +379,10 @@ class Segment:
     def cut(self, position: int, next_offset: int) -> Callable[[], None]:
         """Drop batches from `position` on in memory; returns the blocking work that does so in the files.
 
-        That work must run behind writes already under way and before later ones: in the same lane.
+        That work must run behind writes already under way and before those of later batches: in the same
+        lane.
         """
+        self._cuts.append(position)
         self.offset_index.truncate(position)
         self.time_index.truncate(next_offset)
         offset_entries, time_entries = len(self.offset_index), len(self.time_index)
@@ -382,10 +392,13 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = last or (-1, self.base_offset)
 
         def trim() -> None:
-            if self.written_bytes > position:
-                self.file.truncate(position)
-                self.written_bytes = position
-            self.verified_bytes = min(self.verified_bytes, position)
+            try:
+                if self.written_bytes > position:
+                    self.file.truncate(position)
+            finally:
+                self.written_bytes = min(self.written_bytes, position)
+                self.verified_bytes = min(self.verified_bytes, position)
+                self._cuts.pop(0)
             self._index_written = min(self._index_written, offset_entries)
             self._time_written = min(self._time_written, time_entries)
             self._trim_beside(".index", self._index_written * OFFSET_ENTRY.size)

@@ -168,3 +168,32 @@ def test_a_run_begins_with_the_whole_batch_in_which_the_log_starts(tmp_path: Pat
                 await reading.read(log, 0, 1_000, 4)
 
     asyncio.run(run())
+
+
+def test_a_follower_that_refuses_again_and_again_is_asked_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others open it meanwhile (a look at what lags, a new link): no refusal begins a row of its own."""
+    waiting: list[object] = []
+
+    class Loop:
+        def call_later(self, _seconds: float, work: object, *_: object) -> None:
+            waiting.append(work)
+
+        def time(self) -> float:
+            return 0.0
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            follower = leading(store)
+            monkeypatch.setattr(follower.side, "_loop", Loop())
+            progress = follower.partition.followers[FOLLOWER]
+            for _ in range(3):
+                follower.say(FrameType.REFUSE)
+                follower.side._open(follower.partition, progress)
+            assert waiting == [follower.side._reopen]
+            follower.side._reopen(follower.partition, progress)
+            follower.say(FrameType.REFUSE)
+            assert len(waiting) == 2
+
+    asyncio.run(run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from chronik.model import StorageError
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
+from chronik.storage import reading
+from chronik.storage.disk import Lane
+from chronik.storage.log import PartitionLog
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
@@ -29,12 +33,18 @@ class Machine:
         self.loop = SimLoop(random.Random(seed))
         self.disk = SimDisk(random.Random(seed))
         self.view: DiskView
+        self.processes: list[Process] = []
+        """Dead ones too: what they had begun is not torn down while others run."""
 
-    def run(self, work, *, crash_in: int | None = None):
-        """`work(store)` in a process that is killed afterwards, or inside that change of the disk."""
+    def run(self, work, *, crash_in: int | None = None, crash_at_start: int | None = None):
+        """`work(store)` in a process that is killed afterwards, or inside that change of the disk.
+
+        `crash_at_start` counts from the start of its recovery, `crash_in` from the end.
+        """
 
         async def main():
             process = Process("node", "host")
+            self.processes.append(process)
             died = self.loop.create_future()
 
             def crash(_why: str) -> None:
@@ -44,6 +54,7 @@ class Machine:
             self.view = DiskView(self.disk, process, self.loop, crash)
 
             async def live():
+                self.view.crash_in = crash_at_start
                 store, _ = open_store(self.view, ROOT, OPTIONS)
                 self.view.crash_in = crash_in
                 return await work(store)
@@ -51,7 +62,7 @@ class Machine:
             task = self.loop.spawn(process, live())
             await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
             process.alive = False
-            return task.result() if task.done() else None
+            return task.result() if task.done() and not died.done() else None
 
         return self.loop.run(main(), seconds_max=1e6, steps_max=1_000_000)
 
@@ -158,6 +169,126 @@ def test_a_log_that_was_cut_and_written_to_again_survives(seed: int) -> None:
     machine.disk.lose_power()
     expected = [b"old %d" % number for number in range(10)] + [b"new %d" % number for number in range(10, 25)]
     assert machine.run(values) == expected
+
+
+async def offsets_and_values(store: LogStore) -> list[tuple[int, bytes]]:
+    """What the log has, which must be all that it says it has."""
+    log = open_orders(store)
+    found = await read_values(log)
+    assert [offset for offset, _ in found] == list(range(log.log_start_offset, log.log_end_offset))
+    return found
+
+
+def old_log(machine: Machine) -> None:
+    """Five records that a checkpoint vouches for."""
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        for number in range(5):
+            await append_durably(store, log, b"old %d" % number)
+        await store.checkpoint()
+
+    machine.run(fill)
+
+
+OLD = [(number, b"old %d" % number) for number in range(5)]
+
+
+def drop_from_3(log: PartitionLog) -> None:
+    log.truncate(3)
+
+
+def begin_anew_at_9(log: PartitionLog) -> None:
+    log.restart_at(9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("cut", "left"), [(drop_from_3, OLD[:3]), (begin_anew_at_9, [])])
+def test_no_file_is_cut_before_the_wal_says_so(
+    seed: int, cut: Callable[[PartitionLog], None], left: list[tuple[int, bytes]]
+) -> None:
+    """The checkpoint vouches for what the cut takes away: without a word in the WAL it has to be there."""
+    outcomes = []
+    for crash_in in range(1, 9):
+        machine = Machine(seed)
+        old_log(machine)
+
+        async def begin(store: LogStore) -> None:
+            cut(open_orders(store))
+            await store.wal.drained()
+            await store.disk.run(Lane.BACKGROUND, lambda: None)
+
+        machine.run(begin, crash_in=crash_in)
+        machine.disk.lose_power()
+        outcomes.append(machine.run(offsets_and_values))
+        assert outcomes[-1] in (OLD, left)
+    assert outcomes[-1] == left
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("crash_at_start", range(1, 9))
+def test_recovery_cuts_no_file_for_an_entry_that_no_disk_has(seed: int, crash_at_start: int) -> None:
+    """The process is killed before the cut is synced, the next one inside its recovery, by a power loss."""
+    machine = Machine(seed)
+    old_log(machine)
+
+    async def begin(store: LogStore) -> None:
+        append(open_orders(store), b"a WAL file of its own")
+        await store.wal.drained()
+        machine.view.crash_in = 2  # after the write, before the sync
+        drop_from_3(open_orders(store))
+        await store.wal.drained()
+
+    machine.run(begin)
+    machine.run(offsets_and_values, crash_at_start=crash_at_start)
+    machine.disk.lose_power()
+    assert machine.run(offsets_and_values) in ([*OLD, (5, b"a WAL file of its own")], OLD[:3])
+
+
+def test_what_a_failed_round_took_back_is_said_again() -> None:
+    """Whose log it is, and where it began anew: recovery could not tell from the appends that follow."""
+    machine = Machine(1)
+
+    async def begin(store: LogStore) -> None:
+        log = open_orders(store)
+        machine.disk.sync_failures = 1
+        await append_durably(store, log, b"rejected")
+        await append_durably(store, log, b"first")
+
+    async def begin_anew(store: LogStore) -> None:
+        log = open_orders(store)
+        machine.disk.sync_failures = 1
+        begin_anew_at_9(log)
+        begin_anew_at_9(log)
+        await store.wal.drained()
+        await append_durably(store, log, b"after")
+        await store.flusher.flushed()
+
+    machine.run(begin)
+    machine.disk.lose_power()
+    assert machine.run(offsets_and_values) == [(0, b"first")]
+    machine.run(begin_anew)
+    machine.disk.lose_power()
+    assert machine.run(offsets_and_values) == [(9, b"after")]
+
+
+def test_a_reader_does_not_see_what_was_cut_while_the_file_still_has_it() -> None:
+    machine = Machine(1)
+    old_log(machine)
+
+    async def diverge(store: LogStore) -> bytes:
+        log = open_orders(store)
+        await read_values(log)  # the segment is open and known to be sound: it can be read at once
+        drop_from_3(log)
+        for number in range(3, 8):
+            append(log, b"new %d" % number)
+        while (found := reading.read_now(log, 0, 1 << 20, log.log_end_offset)) is None:
+            pass  # not in the page cache, this time
+        return b"".join(found.buffers)
+
+    found = machine.run(diverge)
+    assert b"old 2" in found
+    assert b"old 3" not in found
 
 
 def test_failed_rounds_keep_no_file_open() -> None:
