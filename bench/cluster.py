@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.cluster_inside import STAGES, WATERMARK, inside
+from bench.cluster_inside import DIFFERING, STAGES, WATERMARK, agreement, inside
 from bench.cluster_loads import Brokers, Results, loads, settle
 from bench.compare import RESULTS
 from chronik.testing import Cluster
@@ -44,6 +44,7 @@ AIMS = {
     "auto-create and produce, p50 ms": "< 50",
     **dict.fromkeys((*STAGES.values(), WATERMARK), "< 10"),
     "pause when a leader is killed, s": "< 1.5",
+    DIFFERING: "0",
 }
 
 
@@ -80,6 +81,7 @@ def measure(kind: str, scale: float, only: str, figures: Figures, console: Conso
         measured = loads(scale)
         # Before the last one, which kills a node.
         measured.insert(-1, ("inside", lambda b: inside(b, max(50, int(500 * scale)))))
+        measured.append(("agreement", agreement))
         for name, load in measured:
             if only not in name:
                 continue

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.cluster_loads import Brokers, Results, admin_of, create, producer_of, send, settle
 from chronik.metrics import SECONDS
 from chronik.testing import Cluster
+from chronik.testing.replicas import ReplicasDiffer
 
 STAGES = {
     "wal": "metadata in the leader's WAL, p99 ms",
@@ -24,6 +25,7 @@ STAGES = {
 }
 BOUNDS = (*SECONDS, math.inf)
 WATERMARK = "watermark known to a follower, p99 ms"
+DIFFERING = "replicas differ after all of that"
 Buckets = dict[tuple[str, float], float]
 """Cumulative counts by label and upper bound."""
 
@@ -33,6 +35,19 @@ def inside(brokers: Brokers, count: int) -> Results:
     if not isinstance(brokers, Cluster):
         return {}
     return {**stages(brokers, count), **watermarks(brokers, count)}
+
+
+def agreement(brokers: Brokers) -> Results:
+    """End offsets, watermarks and bytes of every replica of what the loads wrote; the killed node is back."""
+    if not isinstance(brokers, Cluster):
+        return {}
+    brokers.start()
+    try:
+        brokers.assert_replicas_agree()
+    except ReplicasDiffer as error:
+        print(error)
+        return {DIFFERING: 1}
+    return {DIFFERING: 0}
 
 
 def stages(cluster: Cluster, count: int) -> Results:

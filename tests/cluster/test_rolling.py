@@ -12,7 +12,7 @@ PARTITIONS = 3
 FALLBACK = {"CHRONIK_DISABLE_METADATA_WAL": "true"}
 
 
-@pytest.mark.parametrize("fallback", [False, True], ids=["fast path", "fallback"])
+@pytest.mark.parametrize("fallback", [True, False], ids=["to the fallback", "to the fast path"])
 @pytest.mark.timeout(300)
 def test_a_rolling_restart_under_load_fails_no_produce(cluster: Cluster, topic: str, fallback: bool) -> None:
     """With default retries of the client. S19: nodes with and without the metadata WAL mix on the way."""
