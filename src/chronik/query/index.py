@@ -27,7 +27,6 @@ __all__ = ["EVERYTHING", "IndexDamaged", "Span", "TopicIndex", "find", "verify"]
 WRITER_BYTES: Final = 24 * 1024 * 1024
 _FOOTER_MAGIC: Final = 1337
 _FOOTER_TAIL: Final = struct.Struct("<II")
-_MUTABLE: Final = frozenset({"meta.json", ".managed.json", FORMAT_FILE})
 
 
 Span: TypeAlias = tuple[int, int | None]
@@ -109,7 +108,7 @@ class TopicIndex:
             self._writer.commit()
             self.pending = 0
             self._index.reload()
-            self._note_files()
+            self._seen = self._committed()
 
     def purge(self, partition: int, before_offset: int) -> None:
         """Forget documents of records that the log no longer has."""
@@ -161,19 +160,19 @@ class TopicIndex:
 
     def check(self) -> None:
         """IndexDamaged if a file that never changes has changed."""
+        current = self._committed()
         try:
-            current = _files(self.path)
             for name, seen in self._seen.items():
                 if name in current and current[name] != seen:
                     verify_file(self.path / name)
-            self._seen = {name: seen for name, seen in current.items() if name not in _MUTABLE}
-            if not (self.path / "meta.json").exists():
-                raise IndexDamaged("meta.json is gone")
         except FileNotFoundError:
             pass  # merged away between two looks
+        self._seen = current
 
-    def _note_files(self) -> None:
-        self._seen = {name: seen for name, seen in _files(self.path).items() if name not in _MUTABLE}
+    def _committed(self) -> dict[str, tuple[int, int]]:
+        """Size and time of each file that the index's own list names: others are still being written."""
+        segments = _segments(self.path)
+        return {name: seen for name, seen in _files(self.path).items() if name.partition(".")[0] in segments}
 
 
 def find(
@@ -248,16 +247,23 @@ def _files(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+def _segments(path: Path) -> set[str]:
+    """The segments that are committed."""
+    try:
+        meta = json.loads((path / "meta.json").read_bytes())
+        return {str(one["segment_id"]).replace("-", "") for one in meta["segments"]}
+    except FileNotFoundError as error:
+        raise IndexDamaged("meta.json is gone") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise IndexDamaged(f"meta.json cannot be read: {error}") from error
+
+
 def verify(path: Path, checked: Set[tuple[str, int, int]] = frozenset()) -> set[tuple[str, int, int]]:
     """Every file that the index's own list names is there and is what was written.
 
     Files are known by name, size and time; those in `checked` are not read again. Returns all of them.
     """
-    try:
-        meta = json.loads((path / "meta.json").read_bytes())
-        segments = {str(one["segment_id"]).replace("-", "") for one in meta["segments"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise IndexDamaged(f"meta.json cannot be read: {error}") from error
+    segments = _segments(path)
     there: set[str] = set()
     seen = set()
     for name, (size, modified) in _files(path).items():

@@ -189,6 +189,18 @@ def test_a_flipped_bit_is_noticed_while_open_and_at_the_next_start(index: TopicI
         TopicIndex(index.path)
 
 
+def test_a_segment_that_is_still_being_written_is_no_damage(index: TopicIndex) -> None:
+    """A merge writes beside the searches."""
+    unfinished = index.path / f"{'ab' * 16}.store"
+    unfinished.write_bytes(b"half")
+    index.add(0, [record(6, {"n": 6})])
+    index.commit()
+    unfinished.write_bytes(b"half of it")
+    index.check()
+    index.close()
+    assert TopicIndex(index.path).span(0) == (0, 7, 7)
+
+
 @pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta"])
 def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) -> None:
     index.close()
