@@ -11,7 +11,7 @@ from chronik.client.offsets import by_topic
 from chronik.client.visibility import AbortedTransaction, visible_batches
 from chronik.model import NO_EPOCH, ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import check_batch, headers
-from chronik.records.reader import Record, read_records
+from chronik.records.reader import Record, Row, read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,20 @@ class Fetched:
 
     def records(self) -> list[Record]:
         """What a reader sees of it, decoded; raises RequestError(corrupt_message) for harmed batches."""
-        found: list[Record] = []
+        return [
+            Record(key=key, value=value, headers=headers, timestamp_ms=timestamp_ms, offset=offset)
+            for offset, timestamp_ms, key, value, headers in self.rows()
+        ]
+
+    def rows(self) -> list[Row]:
+        """The same without an object for each, for those who read very many."""
+        found: list[Row] = []
         for position, _ in visible_batches(self.data, self.aborted):
             check_batch(self.data, position)
-            found += (r for r in read_records(self.data, position) if r.offset >= self.fetch_offset)
+            rows = read_rows(self.data, position)
+            if rows and rows[0][0] < self.fetch_offset:
+                rows = [row for row in rows if row[0] >= self.fetch_offset]
+            found += rows
         return found
 
 

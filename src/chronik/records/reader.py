@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import HEADER_BYTES, BatchHeader, Buffer, headers, read_header
 from chronik.records.compression import decompress
 
 _VARINT_BYTES_MAX: Final = 10
+_NULL: Final = 1
+"""The length -1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,61 +37,99 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a varint does not end")
 
 
-def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _varint(data, position)
-    if length < 0:
-        return None, position
-    end = position + length
-    if end > len(data):
-        raise ValueError("a field is longer than its batch")
-    return data[position:end], end
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+"""Offset, timestamp, key, value and headers: a record for those who read very many."""
 
 
 def read_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     """The records of the batch at `position`. Raises RequestError(corrupt_message) for nonsense."""
+    for offset, timestamp_ms, key, value, pairs in read_rows(batch, position):
+        yield Record(key=key, value=value, headers=pairs, timestamp_ms=timestamp_ms, offset=offset)
+
+
+def read_rows(batch: Buffer, position: int = 0) -> list[Row]:
+    """The same as plain tuples, which takes half as long."""
     header = read_header(batch, position)
     body = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
-    data = decompress(header.compression, body)
+    data = bytes(decompress(header.compression, body))
     try:
-        yield from _decode(header, data)
+        return _decode(header, data)
     except (IndexError, ValueError) as error:
         raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
 
 
-def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
-    position = 0
+def _decode(header: BatchHeader, data: bytes) -> list[Row]:
+    """Most numbers fit one byte: those are read in place, since a call costs more than all of the rest.
+
+    A field that is too long ends behind its record, so looking at the end of a record is enough.
+    """
+    position, size = 0, len(data)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    rows: list[Row] = []
     for _ in range(header.record_count):
-        length, position = _varint(data, position)
+        if (length := data[position]) < 0x80 and not length & 1:
+            length >>= 1
+            position += 1
+        else:
+            length, position = _varint(data, position)
         end = position + length
-        if length <= 0 or end > len(data):
+        if length <= 0 or end > size:
             raise ValueError("a record is longer than its batch")
         position += 1  # attributes: unused in v2
-        timestamp_delta, position = _varint(data, position)
-        offset_delta, position = _varint(data, position)
-        key, position = _bytes(data, position)
+        if (delta := data[position]) < 0x80:
+            timestamp_ms = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+            position += 1
+        else:
+            delta, position = _varint(data, position)
+            timestamp_ms = base_timestamp + delta
+        if (delta := data[position]) < 0x80:
+            offset = base_offset + ((delta >> 1) ^ -(delta & 1))
+            position += 1
+        else:
+            delta, position = _varint(data, position)
+            offset = base_offset + delta
+        if data[position] == _NULL:
+            key, position = None, position + 1
+        else:
+            key, position = _bytes(data, position)
         value, position = _bytes(data, position)
-        count, position = _varint(data, position)
-        if not 0 <= count <= length:
-            raise ValueError("an impossible number of headers")
-        pairs = []
-        for _ in range(count):
-            name, position = _bytes(data, position)
-            content, position = _bytes(data, position)
-            if name is None:
-                raise ValueError("a header without a name")
-            pairs.append((name.decode(), content))
+        pairs: Headers = ()
+        if data[position]:
+            pairs, position = _headers(data, position, length)
+        else:
+            position += 1
         if position != end:
             raise ValueError("a record does not end where its length says")
-        timestamp_ms = (
-            header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-        )
-        yield Record(
-            key=key,
-            value=value,
-            headers=tuple(pairs),
-            timestamp_ms=timestamp_ms,
-            offset=header.base_offset + offset_delta,
-        )
+        rows.append((offset, timestamp_ms if append_time is None else append_time, key, value, pairs))
+    return rows
+
+
+def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    if (length := data[position]) < 0x80:
+        length = (length >> 1) ^ -(length & 1)
+        position += 1
+    else:
+        length, position = _varint(data, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    return data[position:end], end
+
+
+def _headers(data: bytes, position: int, length: int) -> tuple[Headers, int]:
+    count, position = _varint(data, position)
+    if not 0 <= count <= length:
+        raise ValueError("an impossible number of headers")
+    pairs = []
+    for _ in range(count):
+        name, position = _bytes(data, position)
+        content, position = _bytes(data, position)
+        if name is None:
+            raise ValueError("a header without a name")
+        pairs.append((name.decode(), content))
+    return tuple(pairs), position
 
 
 class Marker(NamedTuple):
