@@ -41,7 +41,8 @@ HTTP_TAIL = """
 
 Topics with the config `searchable=true` are indexed as records arrive, by a process of their own on each node. A hit's `_id` is
 `PARTITION-OFFSET`, its `_source` the record's value. Fields are paths into JSON values (`customer.name`); a record's own fields are
-`_key`, `_partition`, `_offset`, `@timestamp` and `_text` (words anywhere in the value). JSON strings are indexed word by word, in lower case.
+`_key`, `_partition`, `_offset`, `@timestamp` and `_text` (words anywhere in the value; of JSON objects, in their fields). JSON
+strings are indexed word by word, in lower case; numbers, truth values and dates match as a whole.
 Totals are exact. Partitions that could not be searched (no leader, an index that is being built) are counted in `_shards.failed`, and
 the total's `relation` is then `gte`. `lag` counts committed records that cannot be found yet; `"refresh": true` waits for them.
 Compaction does not reach the index: it holds every record that came and has not been deleted by retention.

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 import tantivy
 
-from chronik.published.documents import CURRENT, FORMAT, FORMAT_FILE, Manifest, add_document, index_schema
+from chronik.published.documents import CURRENT, FORMAT, FORMAT_FILE, Documents, Manifest, index_schema
+from chronik.published.paths import Paths
 from tests.query.conftest import QueryNode
 from tests.query.load import delete_before, orders, spread
 
@@ -31,8 +32,11 @@ def publish(node: QueryNode, count: int, version: int = 0) -> Path:
     path = root / f"{version:06d}"
     path.mkdir(parents=True)
     writer = tantivy.Index(index_schema(), path=str(path)).writer(16 << 20, 1)
+    paths = Paths()
+    documents = Documents(writer, paths)
     for n, value in enumerate(orders(count)):
-        add_document(writer, b"k", json.dumps(value).encode(), n % 2, n // 2, 0)
+        documents.add(b"k", json.dumps(value).encode(), n % 2, n // 2, 0)
+    paths.save(path)
     writer.commit()
     writer.wait_merging_threads()
     (path / FORMAT_FILE).write_text(FORMAT)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from chronik.published.paths import Paths
 
 if TYPE_CHECKING:
     import tantivy
 
-__all__ = ["CURRENT", "FORMAT", "FORMAT_FILE", "Manifest", "add_document", "index_schema", "read_manifest"]
+__all__ = ["CURRENT", "FORMAT", "FORMAT_FILE", "Documents", "Manifest", "index_schema", "read_manifest"]
 
-FORMAT: Final = "1"
+FORMAT: Final = "2"
 FORMAT_FILE: Final = "chronik.format"
 CURRENT: Final = "current.json"
 TEXT_BYTES_MAX: Final = 256 * 1024
@@ -41,62 +42,63 @@ def read_manifest(root: Path) -> Manifest | None:
 
 
 def index_schema() -> tantivy.Schema:
+    """Numbers that every record has another of are columns alone: an inverted index of them is dear."""
     import tantivy
 
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("_partition", stored=True, indexed=True, fast=True)
-    builder.add_unsigned_field("_offset", stored=True, indexed=True, fast=True)
-    builder.add_integer_field("_timestamp", stored=True, indexed=True, fast=True)
+    builder.add_unsigned_field("_offset", stored=True, fast=True)
+    builder.add_integer_field("_timestamp", stored=True, fast=True)
     builder.add_unsigned_field("_has_key", indexed=True)
     builder.add_text_field("_key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("_text", stored=True)
+    builder.add_bytes_field("_value", stored=True)
+    builder.add_text_field("_text")
     builder.add_json_field("json", fast=True, expand_dots_enabled=True)
     return builder.build()
 
 
-def add_document(
-    writer: tantivy.IndexWriter,
-    key: bytes | None,
-    value: bytes | None,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-) -> None:
-    fields: dict[str, object] = {
-        "_partition": partition,
-        "_offset": offset,
-        "_timestamp": timestamp_ms,
-        "_has_key": int(key is not None),
-    }
-    if key is not None:
-        fields["_key"] = key[:KEY_BYTES_MAX].decode("utf-8", "replace")
-    text = _text(value)
-    if text is not None:
-        fields["_text"] = text
-    document = msgspec.json.encode(fields).decode()
-    if text is not None and value is not None and len(value) <= TEXT_BYTES_MAX and _is_object(value):
-        with contextlib.suppress(ValueError):  # deeper or stranger than tantivy takes: words are found anyway
-            writer.add_json(f'{document[:-1]},"json":{text}}}')
-            return
-    writer.add_json(document)
+class Documents:
+    """Makes documents of records and gives them to a writer."""
+
+    def __init__(self, writer: tantivy.IndexWriter, paths: Paths) -> None:
+        import tantivy
+
+        self._new = tantivy.Document
+        self._add = writer.add_document
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        self._paths = paths
+
+    def add(
+        self, key: bytes | None, value: bytes | None, partition: int, offset: int, timestamp_ms: int
+    ) -> None:
+        document = self._new()
+        document.add_unsigned("_partition", partition)
+        document.add_unsigned("_offset", offset)
+        document.add_integer("_timestamp", timestamp_ms)
+        if key is not None:
+            document.add_unsigned("_has_key", 1)
+            document.add_text("_key", key[:KEY_BYTES_MAX].decode("utf-8", "replace"))
+        if value and (text := _text(value)) is not None:
+            document.add_bytes("_value", value[:TEXT_BYTES_MAX])
+            if not self._add_object(document, value, text):
+                document.add_text("_text", text)
+        self._add(document)
+
+    def _add_object(self, document: tantivy.Document, value: bytes, text: str) -> bool:
+        """Whether all words of a value can be found by their paths."""
+        if len(value) > TEXT_BYTES_MAX:
+            return False
+        try:
+            fields = self._decode(value)
+            document.add_json("json", text)
+        except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
+            return False
+        return self._paths.cover(value, fields)
 
 
-def _text(value: bytes | None) -> str | None:
-    if not value:
-        return None
+def _text(value: bytes) -> str | None:
     try:
         cut = len(value) > TEXT_BYTES_MAX
         return value[:TEXT_BYTES_MAX].decode("utf-8", "ignore" if cut else "strict")
     except UnicodeDecodeError:
         return None
-
-
-def _is_object(value: bytes) -> bool:
-    """Exactly one JSON object: it is pasted into a document, so nothing may follow it."""
-    if value.lstrip()[:1] != b"{":
-        return False
-    try:
-        msgspec.json.decode(value, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True

@@ -2,7 +2,8 @@
 
 A field is a path into the JSON value (`customer.name`), or one of the record's own: `_key`, `_partition`,
 `_offset`, `_timestamp` (also `@timestamp`), `_text` for words anywhere in the value. JSON strings are indexed
-word by word, so a term of several words is looked for as a phrase.
+word by word, so a term of several words is looked for as a phrase. What is looked for in `_text` is looked
+for in the words of values that are no JSON objects and at every path that the others have.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = ["Translator", "words_of"]
 
 DEPTH_MAX: Final = 20
 CLAUSES_MAX: Final = 1024
+LOOKS_MAX: Final = 20_000
+"""Words times the fields they are looked for in, where no field is named."""
 ALIASES: Final[Mapping[str, str]] = {
     "@timestamp": "_timestamp",
     "timestamp_ms": "_timestamp",
@@ -53,11 +56,14 @@ def analyzer() -> tantivy.TextAnalyzer:
 class Translator:
     """One query, translated for one index; also remembers the words to highlight."""
 
-    def __init__(self, index: tantivy.Index) -> None:
+    def __init__(self, index: tantivy.Index, paths: Sequence[str] = ()) -> None:
+        """`paths` are all that JSON values in this index have."""
         self._index = index
+        self._everywhere = ("_text", *(f"json.{path}" for path in paths))
         self._schema = index.schema
         self._analyzer = analyzer()
         self._clauses = 0
+        self._looks = 0
         self.words: set[str] = set()
 
     def translate(self, body: Body, depth: int = 0) -> tantivy.Query:
@@ -118,20 +124,31 @@ class Translator:
         operator = str(value.get("operator", "or")).lower() if isinstance(value, Mapping) else "or"
         if field in NUMBERS or not isinstance(wanted, str) or field == "_key":
             return self._term(field, wanted)
-        tokens = self._tokens(wanted)
-        if not tokens:
-            return tantivy.Query.empty_query()
-        parts = [self._word(field, token) for token in tokens]
         occur = tantivy.Occur.Must if operator == "and" else tantivy.Occur.Should
-        words = parts[0] if len(parts) == 1 else tantivy.Query.boolean_query([(occur, one) for one in parts])
-        return _any([words, *self._typed(field, wanted)])
+        # Anywhere, a number or a date may stand in one field and a word in another.
+        pieces = wanted.split() if field == "_text" else [wanted]
+        return _all([self._match_piece(field, one, occur) for one in pieces if self._tokens(one)], occur)
+
+    def _match_piece(self, field: str, text: str, occur: Occur) -> tantivy.Query:
+        words = _all([self._word(field, token) for token in self._tokens(text)], occur)
+        return _any([words, *self._typed(field, text)])
+
+    def _places(self, field: str) -> Sequence[str]:
+        if field != "_text":
+            return (field,)
+        self._looks += len(self._everywhere)
+        if self._looks > LOOKS_MAX:
+            raise wrong(f"These are too many words for {len(self._everywhere)} fields: name a field.")
+        return self._everywhere
 
     def _word(self, field: str, token: str) -> tantivy.Query:
-        return tantivy.Query.term_query(self._schema, field, token)
+        return _any([tantivy.Query.term_query(self._schema, one, token) for one in self._places(field)])
 
     def _typed(self, field: str, text: str) -> list[tantivy.Query]:
         """A word that can also be read as a number, a truth value or a date matches those too."""
-        if field in TEXTS:
+        if field == "_text":
+            return [query for one in self._everywhere[1:] for query in self._typed(one, text)]
+        if field == "_key":
             return []
         if text in ("true", "false"):
             return [tantivy.Query.term_query(self._schema, field, text == "true")]
@@ -161,14 +178,18 @@ class Translator:
             return tantivy.Query.empty_query()
         if len(tokens) == 1:
             return self._word(field, tokens[0])
-        return tantivy.Query.phrase_query(self._schema, field, list(tokens))
+        places = self._places(field)
+        return _any([tantivy.Query.phrase_query(self._schema, one, list(tokens)) for one in places])
 
     def _term(self, field: str, value: Any) -> tantivy.Query:
         if field in NUMBERS:
-            return tantivy.Query.term_query(self._schema, field, self._whole(field, value))
+            number = self._whole(field, value)
+            return tantivy.Query.range_query(self._schema, field, NUMBERS[field], number, number)
         if field == "_key":
             self.words.update(self._analyzer.analyze(str(value)))
             return tantivy.Query.term_query(self._schema, field, str(value))
+        if isinstance(value, bool | int | float) and field == "_text":
+            value = json.dumps(value)
         if isinstance(value, bool):
             return tantivy.Query.term_query(self._schema, field, value)
         if isinstance(value, int | float):
@@ -187,7 +208,16 @@ class Translator:
             raise wrong("A prefix is text, for a field that holds text.")
         text = value if field == "_key" else value.lower()
         self.words.add(text)
-        return tantivy.Query.fuzzy_term_query(self._schema, field, text, 0, prefix=True)
+        return self._near(field, text, 0, prefix=True)
+
+    def _near(self, field: str, text: str, distance: int, prefix: bool = False) -> tantivy.Query:
+        places = self._places(field)
+        return _any(
+            [
+                tantivy.Query.fuzzy_term_query(self._schema, one, text, distance, prefix=prefix)
+                for one in places
+            ]
+        )
 
     def _fuzzy(self, field: str, value: Any) -> tantivy.Query:
         text = _value(value, "value")
@@ -197,7 +227,7 @@ class Translator:
         distance = (len(text) > 2) + (len(text) > 5) if given == "AUTO" else given
         if distance not in (0, 1, 2):
             raise wrong("fuzziness is 0, 1, 2 or AUTO.")
-        return tantivy.Query.fuzzy_term_query(self._schema, field, text.lower(), int(distance))
+        return self._near(field, text.lower(), int(distance))
 
     def _exists(self, name: str) -> tantivy.Query:
         field = self._field(name)
@@ -210,6 +240,9 @@ class Translator:
         return tantivy.Query.exists_query(field, True)
 
     def _range(self, field: str, value: Any) -> tantivy.Query:
+        return _any([self._range_at(one, value) for one in self._places(field)])
+
+    def _range_at(self, field: str, value: Any) -> tantivy.Query:
         bounds = {name: one for name, one in _mapping(value, "range").items() if one is not None}
         if unknown := bounds.keys() - {"gt", "gte", "lt", "lte", "boost", "format"}:
             raise wrong(f"range knows gt, gte, lt and lte, not {sorted(unknown)[0]!r}.")
@@ -230,7 +263,7 @@ class Translator:
         if low is not None and high is not None and not isinstance(low, str) and not isinstance(high, str):
             # tantivy cannot compare ends of which one is whole and the other is not.
             sides = [{name: bounds[name]} for name in ("gt", "gte", "lt", "lte") if name in bounds]
-            both = [(tantivy.Occur.Must, self._range(field, side)) for side in sides]
+            both = [(tantivy.Occur.Must, self._range_at(field, side)) for side in sides]
             return tantivy.Query.boolean_query(both)
         left = f"{'[' if with_low else '{'}{_bound(low)}"
         right = f"{_bound(high)}{']' if with_high else '}'}"
@@ -376,9 +409,15 @@ def parse_date(text: str) -> datetime.datetime:
 
 
 def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:
+    return _all(queries, tantivy.Occur.Should)
+
+
+def _all(queries: Sequence[tantivy.Query], occur: Occur) -> tantivy.Query:
+    if not queries:
+        return tantivy.Query.empty_query()
     if len(queries) == 1:
         return queries[0]
-    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+    return tantivy.Query.boolean_query([(occur, query) for query in queries])
 
 
 def _bound(value: Any) -> str:

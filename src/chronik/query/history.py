@@ -17,6 +17,7 @@ import msgspec
 import tantivy
 
 from chronik.published.documents import FORMAT, read_manifest
+from chronik.published.paths import Paths
 from chronik.query.index import Found, IndexDamaged, Span, find, verify
 
 __all__ = ["History", "PublishedIndex"]
@@ -30,15 +31,16 @@ class PublishedIndex:
         self.ends = ends
         """By partition, the first offset that it does not hold."""
         try:
+            self._paths = tuple(Paths.load(path))
             self._index = tantivy.Index.open(str(path))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise IndexDamaged(str(error)) from error
         self._index.config_reader("manual")
 
     def search(
         self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
     ) -> Found:
-        return find(self._index, body, spans, limit=limit, order=order, ascending=ascending)
+        return find(self._index, self._paths, body, spans, limit=limit, order=order, ascending=ascending)
 
 
 class History:

@@ -11,16 +11,17 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import tantivy
 
-from chronik.published.documents import FORMAT, FORMAT_FILE, add_document, index_schema
+from chronik.published.documents import FORMAT, FORMAT_FILE, Documents, index_schema
+from chronik.published.paths import Paths
 from chronik.query.dsl import Translator
 from chronik.query.messages import QueryError
-from chronik.records.reader import Record
+from chronik.records.reader import Row
 
 __all__ = ["EVERYTHING", "IndexDamaged", "Span", "TopicIndex", "find", "verify"]
 
@@ -66,22 +67,27 @@ class TopicIndex:
                 if not mark.exists() or mark.read_text() != FORMAT:
                     raise IndexDamaged("it has another format")
                 verify(path)
+                self._paths = Paths.load(path)
                 self._index = tantivy.Index.open(str(path))
             else:
+                self._paths = Paths()
+                self._paths.save(path)
                 self._index = tantivy.Index(index_schema(), path=str(path))
                 mark.write_text(FORMAT)
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             raise IndexDamaged(str(error)) from error
         self._index.config_reader("manual")
         self._index.reload()
         self._schema = self._index.schema
         self._writer: tantivy.IndexWriter | None = None
+        self._documents: Documents | None = None
+        self._searched = tuple(self._paths)
         self._seen: dict[str, tuple[int, int]] = {}
         self.pending = 0
         self.check()
 
     def close(self) -> None:
-        self._writer = None
+        self._writer = self._documents = None
 
     @staticmethod
     def remove(path: Path) -> None:
@@ -89,42 +95,46 @@ class TopicIndex:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def add(self, partition: int, records: Iterable[Record]) -> int:
+    def add(self, partition: int, rows: Sequence[Row]) -> int:
         """Take these records in; they can be found after `commit`. Returns how many there were."""
+        if self._documents is None:
+            self._documents = Documents(self._open_writer(), self._paths)
+        add = self._documents.add
+        for offset, timestamp_ms, key, value, _ in rows:
+            add(key, value, partition, offset, timestamp_ms)
+        self.pending += len(rows)
+        return len(rows)
+
+    def _open_writer(self) -> tantivy.IndexWriter:
         if self._writer is None:
             # A crash of the process can leave the lock file behind, but not the lock.
             self._writer = self._index.writer(WRITER_BYTES, 1)
-        count = 0
-        for record in records:
-            add_document(
-                self._writer, record.key, record.value, partition, record.offset, record.timestamp_ms
-            )
-            count += 1
-        self.pending += count
-        return count
+        return self._writer
 
     def commit(self) -> None:
         if self._writer is not None and self.pending:
+            if not self._paths.is_saved:
+                self._paths.save(self.path)
             self._writer.commit()
             self.pending = 0
             self._index.reload()
+            self._searched = tuple(self._paths)
             self._seen = self._committed()
 
     def purge(self, partition: int, before_offset: int) -> None:
         """Forget documents of records that the log no longer has."""
-        if self._writer is None:
-            self._writer = self._index.writer(WRITER_BYTES, 1)
+        writer = self._open_writer()
         old = tantivy.Query.range_query(
             self._schema, "_offset", tantivy.FieldType.Unsigned, 0, before_offset, include_upper=False
         )
         both = [(tantivy.Occur.Must, self._of(partition)), (tantivy.Occur.Must, old)]
-        self._writer.delete_documents_by_query(tantivy.Query.boolean_query(both))
+        writer.delete_documents_by_query(tantivy.Query.boolean_query(both))
         self.pending += 1
 
     def rest(self) -> None:
         """Nothing came for a while: give the writer's memory back."""
-        if self._writer is not None and not self.pending:
-            self._writer = None
+        if not self.pending:
+            self.close()
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -154,7 +164,8 @@ class TopicIndex:
         self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
     ) -> Found:
         """See `find`."""
-        return find(self._index, body, spans, limit=limit, order=order, ascending=ascending)
+        paths = self._searched
+        return find(self._index, paths, body, spans, limit=limit, order=order, ascending=ascending)
 
     # --- trust -------------------------------------------------------------------------------------
 
@@ -177,6 +188,7 @@ class TopicIndex:
 
 def find(
     index: tantivy.Index,
+    paths: Sequence[str],
     body: Any,
     spans: Mapping[int, Span],
     *,
@@ -185,7 +197,7 @@ def find(
     ascending: bool,
 ) -> Found:
     """The first `limit` hits in these spans of partitions, by score or by `order`, and how many there are."""
-    translator = Translator(index)
+    translator = Translator(index, paths)
     wanted = translator.translate(body)
     mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
     query = tantivy.Query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, mine)])
@@ -228,12 +240,13 @@ def _count(found: tantivy.SearchResult) -> int:
 
 
 def _hit(document: tantivy.Document, score: float | None) -> Hit:
+    value = document.get_first("_value")
     return Hit(
         partition=document.get_first("_partition") or 0,
         offset=document.get_first("_offset") or 0,
         timestamp_ms=document.get_first("_timestamp") or 0,
         key=document.get_first("_key"),
-        text=document.get_first("_text"),
+        text=None if value is None else bytes(value).decode("utf-8", "ignore"),
         score=score,
     )
 

@@ -232,7 +232,7 @@ class Indexer:
 
     def _add(self, topic: Topic, part: Fetched) -> None:
         number = part.tp.partition
-        topic.documents[number] = topic.documents.get(number, 0) + topic.index.add(number, part.records())
+        topic.documents[number] = topic.documents.get(number, 0) + topic.index.add(number, part.rows())
         topic.positions[number] = part.next_offset
         if part.log_start_offset > topic.starts.get(number, 0):
             topic.starts[number] = part.log_start_offset

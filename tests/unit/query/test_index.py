@@ -10,16 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chronik.published.paths import PATHS_FILE, PATHS_MAX
 from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex
 from chronik.query.messages import QueryError
-from chronik.records.reader import Record
+from chronik.records.reader import Row
 
 NOW = 1_700_000_000_000
 
 
-def record(offset: int, value: object, key: bytes | None = b"k") -> Record:
+def record(offset: int, value: object, key: bytes | None = b"k") -> Row:
     data = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
-    return Record(key=key, value=data, offset=offset, timestamp_ms=NOW + offset)
+    return (offset, NOW + offset, key, data, ())
 
 
 ORDERS = [
@@ -85,6 +86,21 @@ def offsets(index: TopicIndex, query: Any, partitions: tuple[int, ...] = (0,)) -
         ({"range": {"a b.c-d": {"gte": 1}}}, [0]),
         ({"term": {"a b.c-d": 1}}, [0]),
         ({"match": {"_text": "words"}}, [1]),
+        ({"match": {"_text": "lovelace"}}, [0]),
+        ({"match": {"_text": "words grace"}}, [1, 5]),
+        ({"match": {"_text": {"query": "grace --- blue", "operator": "and"}}}, [5]),
+        ({"match": {"_text": {"query": "grace 100", "operator": "and"}}}, [5]),
+        ({"match": {"_text": "12.5"}}, [0]),
+        ({"match": {"_text": "---"}}, []),
+        ({"term": {"_text": 5}}, [0]),
+        ({"term": {"_text": True}}, [0]),
+        ({"match_phrase": {"_text": "dark blue"}}, [5]),
+        ({"match_phrase": {"_text": "plain words"}}, [1]),
+        ({"prefix": {"_text": "lov"}}, [0]),
+        ({"fuzzy": {"_text": "grase"}}, [5]),
+        ({"range": {"_text": {"gte": "lov", "lt": "lovf"}}}, [0]),
+        ({"term": {"_offset": 3}}, [3]),
+        ({"term": {"@timestamp": NOW + 4}}, [4]),
         ({"exists": {"field": "customer"}}, [0, 5]),
         ({"exists": {"field": "_key"}}, [0, 1, 2, 3, 4]),
         ({"term": {"_key": "k"}}, [0, 1, 2, 3, 4]),
@@ -134,6 +150,7 @@ def test_queries_find_what_they_mean(index: TopicIndex, query: Any, expected: li
         {"ids": {"values": ["x"]}},
         {"query_string": {"query": "((("}},
         {"prefix": {"_offset": "1"}},
+        {"match": {"_text": "a " * 5000}},
         {"bool": {"must": [{"match_all": {}}] * 5000}},
     ],
 )
@@ -201,7 +218,7 @@ def test_a_segment_that_is_still_being_written_is_no_damage(index: TopicIndex) -
     assert TopicIndex(index.path).span(0) == (0, 7, 7)
 
 
-@pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta"])
+@pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta", "paths", "no paths"])
 def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) -> None:
     index.close()
     path = next(path for path in index.path.iterdir() if path.suffix == ".idx")
@@ -213,8 +230,12 @@ def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) ->
         for one in index.path.iterdir():
             if one.stem == path.stem:
                 one.unlink()
-    else:
+    elif harm == "meta":
         (index.path / "meta.json").write_text("{")
+    elif harm == "paths":
+        (index.path / PATHS_FILE).write_bytes((index.path / PATHS_FILE).read_bytes()[:-1])
+    else:
+        (index.path / PATHS_FILE).unlink()
     with pytest.raises(IndexDamaged):
         TopicIndex(index.path)
 
@@ -234,3 +255,65 @@ def test_totals_equal_a_scan(
     query = {"bool": {"must": [{"term": {"color": color}}, {"range": {"n": {"gte": low}}}]}}
     wanted = [n for n, v in enumerate(values) if color in v["color"] and v["n"] >= low]
     assert offsets(index, query) == wanted
+
+
+def anywhere(index: TopicIndex, word: str) -> list[int]:
+    return offsets(index, {"match_phrase": {"_text": word}})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"deep": {"er": [{"still": "word"}]}},
+        {"dots.in": {"na.mes": "word"}},
+        {"dots..": "word", ".": "word"},
+        {"": "word"},
+        {"back\\slash": "word"},
+        {"back\\.slash": {"x": "word"}},
+        {"line\nbreak": "word"},
+        {'say "x"': "word", "a/b:c [0] {x} *": "other"},
+        {"ümläut €": "word"},
+        [{"in a list": "word"}],
+        {"text": "it { has [ brackets } word"},
+    ],
+)
+def test_a_word_is_found_wherever_it_stands(tmp_path: Path, value: object) -> None:
+    index = TopicIndex(tmp_path / "index")
+    index.add(0, [record(0, {"a": 1}), record(1, value), record(2, {"b": "none"})])
+    index.commit()
+    assert anywhere(index, "word") == [1]
+    index.close()
+    assert anywhere(TopicIndex(index.path), "word") == [1], "the paths are kept with the index"
+
+
+def test_a_word_is_found_beyond_the_paths_that_are_kept(tmp_path: Path) -> None:
+    index = TopicIndex(tmp_path / "index")
+    values = [{f"field{n}": f"word{n}"} for n in range(2 * PATHS_MAX)]
+    index.add(0, [record(n, value) for n, value in enumerate(values)])
+    index.commit()
+    for n in (0, PATHS_MAX - 1, PATHS_MAX, 2 * PATHS_MAX - 1):
+        assert anywhere(index, f"word{n}") == [n]
+
+
+TREES = st.recursive(
+    WORDS | st.integers(0, 5) | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def holds(value: object, word: str) -> bool:
+    if isinstance(value, dict | list):
+        return any(holds(one, word) for one in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and word in value
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(st.dictionaries(st.text(max_size=3), TREES, max_size=4), max_size=8), word=WORDS)
+def test_words_anywhere_equal_a_scan(
+    tmp_path_factory: pytest.TempPathFactory, values: list[dict[str, Any]], word: str
+) -> None:
+    index = TopicIndex(tmp_path_factory.mktemp("index"))
+    index.add(0, [record(n, value) for n, value in enumerate(values)])
+    index.commit()
+    assert anywhere(index, word) == [n for n, value in enumerate(values) if holds(value, word)]

@@ -11,8 +11,9 @@ import pytest
 import tantivy
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
-from chronik.model import TopicPartition
-from chronik.published.documents import add_document, index_schema
+from chronik.model import ChronikError, TopicPartition
+from chronik.published.documents import Documents, index_schema
+from chronik.published.paths import Paths
 from chronik.records.batch import reseal
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -127,8 +128,11 @@ def test_days_expire() -> None:
 def shard(path: Path, first: int, count: int) -> Path:
     path.mkdir()
     writer = tantivy.Index(index_schema(), path=str(path)).writer(16 * 1024 * 1024, 1)
+    paths = Paths()
+    documents = Documents(writer, paths)
     for number in range(first, first + count):
-        add_document(writer, b"k", b'{"n": %d, "deep": {"er": "word%d"}}' % (number, number), 0, number, 5)
+        documents.add(b"k", b'{"n": %d, "deep": {"er": "word%d"}}' % (number, number), 0, number, 5)
+    paths.save(path)
     writer.commit()
     writer.wait_merging_threads()
     return path
@@ -143,14 +147,19 @@ def test_shards_become_one_index(tmp_path: Path) -> None:
     found = searcher.search(index.parse_query("json.deep.er:word17"), 10).hits
     assert [searcher.doc(address).get_first("_offset") for _, address in found] == [17]
     assert combine([], tmp_path / "empty") == 0
-    assert (tmp_path / "second" / "chronik.format").read_text() == "1"
+    assert (tmp_path / "second" / "chronik.format").read_text() == "2"
+    assert list(Paths.load(tmp_path / "second")) == ["deep.er", "n"]
+    (tmp_path / "first" / "chronik.format").write_text("1")
+    with pytest.raises(ChronikError, match="another format"):
+        combine([tmp_path / "first", parts[2]], tmp_path / "third")
 
 
 def test_odd_values_are_indexed_as_text_or_not_at_all(tmp_path: Path) -> None:
     tmp_path.joinpath("s").mkdir()
     writer = tantivy.Index(index_schema(), path=str(tmp_path / "s")).writer(16 * 1024 * 1024, 1)
+    documents = Documents(writer, Paths())
     for number, value in enumerate([None, b"", b"\xff\xfe", b"plain words", b"[1, 2]", b'{"a": 1} {"b": 2}']):
-        add_document(writer, None, value, 3, number, 0)
+        documents.add(None, value, 3, number, 0)
     writer.commit()
     writer.wait_merging_threads()
     index = tantivy.Index.open(str(tmp_path / "s"))

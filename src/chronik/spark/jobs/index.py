@@ -24,11 +24,12 @@ from chronik.published.documents import (
     CURRENT,
     FORMAT,
     FORMAT_FILE,
+    Documents,
     Manifest,
-    add_document,
     index_schema,
     read_manifest,
 )
+from chronik.published.paths import Paths
 from chronik.spark.jobs.steps import Plan, look, plan
 from chronik.spark.options import Connect
 
@@ -135,6 +136,8 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
     path.mkdir()
     made = tantivy.Index(index_schema(), path=str(path))
     writer = made.writer(WRITER_BYTES, 1)
+    paths = Paths()
+    add = Documents(writer, paths).add
     documents = 0
     for batch in batches:
         columns = [batch.column(name) for name in SHARD_COLUMNS]
@@ -142,8 +145,9 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
         for key, value, number, offset, micros in zip(
             *(column.to_pylist() for column in (*columns[:4], times)), strict=True
         ):
-            add_document(writer, key, value, number, offset, micros // 1000)
+            add(key, value, number, offset, micros // 1000)
         documents += batch.num_rows
+    paths.save(path)
     writer.commit()
     writer.wait_merging_threads()
     if documents:
@@ -196,7 +200,12 @@ def combine(parts: Sequence[Path], target: Path) -> int:
         tantivy.Index(index_schema(), path=str(target))
     meta: dict[str, Any] = {}
     managed: list[str] = []
+    paths = Paths()
     for part in parts:
+        mark = part / FORMAT_FILE
+        if mark.exists() and mark.read_text() != FORMAT:
+            raise ChronikError(f"{part} has another format than {FORMAT}: delete it and build it again")
+        paths.merge(Paths.load(part))
         found = json.loads((part / "meta.json").read_bytes())
         segments = [*meta.get("segments", []), *found["segments"]]
         meta = {**found, "segments": segments, "opstamp": max(meta.get("opstamp", 0), found["opstamp"])}
@@ -209,6 +218,7 @@ def combine(parts: Sequence[Path], target: Path) -> int:
         (target / ".managed.json").write_text(json.dumps([*managed, "meta.json"]))
         (target / "meta.json").write_text(json.dumps(meta))
     (target / FORMAT_FILE).write_text(FORMAT)
+    paths.save(target)
     opened = tantivy.Index.open(str(target))
     if len(meta.get("segments", ())) >= MERGE_SEGMENTS_MIN:
         writer = opened.writer(WRITER_BYTES, 1)

@@ -169,20 +169,24 @@ def _shard_builder(place: str, first: int) -> Callable[[int, Iterable[Any]], Ite
     def build(task: int, rows: Iterable[Any]) -> Iterator[str]:
         import tantivy
 
-        from chronik.published.documents import add_document, index_schema
+        from chronik.published.documents import Documents, index_schema
+        from chronik.published.paths import Paths
         from chronik.spark.jobs.index import WRITER_BYTES
 
         path = Path(place) / uuid.uuid4().hex
         path.mkdir()
         writer = tantivy.Index(index_schema(), path=str(path)).writer(WRITER_BYTES, 1)
+        paths = Paths()
+        add = Documents(writer, paths).add
         count = 0
         for row in rows:
             time_ms = int(row.timestamp.timestamp() * 1000) if row.timestamp is not None else 0
             partition = row.partition if row.partition is not None else task
             offset = row.offset if row.offset is not None else first + count
             key = row.key.encode() if row.key is not None else None
-            add_document(writer, key, row.text.encode(), partition, offset, time_ms)
+            add(key, row.text.encode(), partition, offset, time_ms)
             count += 1
+        paths.save(path)
         writer.commit()
         writer.wait_merging_threads()
         if count:
