@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from chronik.metrics import clock
 from chronik.model import PeerError
 from chronik.records.batch import Buffer
-from chronik.server.dispatch import Connection
-from chronik.wire.api import parse_request_header
+from chronik.server.dispatch import Connection, Repeat
+from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.frames import FrameDecoder
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ class _Slot:
 
     __slots__ = ("_connection", "api_key", "buffers", "frame_bytes", "is_done", "start", "started")
 
-    def __init__(self, connection: KafkaConnection, frame_bytes: int, api_key: int, started: float) -> None:
+    def __init__(self, connection: KafkaConnection, frame_bytes: int, started: float) -> None:
         self._connection = connection
         self.frame_bytes = frame_bytes
-        self.api_key = api_key
         self.started = started
+        self.api_key = int(ApiKey.PRODUCE)
+        """Until the header is read: what is answered without reading it is one of these."""
         self.buffers: list[Buffer] = []
         self.is_done = False
-        self.start: Callable[[], None] | None = None
+        self.start: Callable[[], object] | None = None
         """Begins to answer, for a request that waits until those before it are answered."""
 
     def respond(self, buffers: list[Buffer] | None) -> None:
@@ -74,6 +75,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._writable = True
         self._held_bytes = 0
         self._stalled_bytes = 0
+        self._repeat: Repeat | None = None
         self.peer = Connection("", "", 0)
         self.last_active = self._loop.time()
         self.close_when_answered = False
@@ -155,17 +157,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.update_reading()
 
     def _on_frame(self, frame: memoryview) -> None:
-        header, offset = parse_request_header(frame)
         listener, frame_bytes = self._listener, len(frame)
-        slot = _Slot(self, frame_bytes, header.api_key, clock())
+        slot = _Slot(self, frame_bytes, clock())
         self._slots.append(slot)
         self._held_bytes += frame_bytes
         listener.memory.take(frame_bytes)
+        if self._repeat is not None and self._repeat.start(frame, slot):
+            return
+        header, offset = parse_request_header(frame)
+        slot.api_key = header.api_key
         dispatcher = listener.dispatcher
         if header.api_key in dispatcher.in_turn and (len(self._slots) > 1 or self._out or not self._writable):
             slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
         else:
-            dispatcher.start(header, frame, offset, self.peer, slot)
+            self._repeat = dispatcher.start(header, frame, offset, self.peer, slot) or self._repeat
 
     def update_reading(self) -> None:
         """Read the socket or not, by what is under way now."""

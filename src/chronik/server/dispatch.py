@@ -30,6 +30,7 @@ __all__ = [
     "Dispatcher",
     "Handler",
     "HotCall",
+    "Repeat",
     "Reply",
     "RequestContext",
     "Responder",
@@ -66,7 +67,16 @@ class HotCall(NamedTuple):
     responder: Responder
 
 
-HotFunction: TypeAlias = Callable[[HotCall], None]
+class Repeat(Protocol):
+    """Answers requests that begin like one before them, without reading again what they have in common."""
+
+    def start(self, frame: memoryview, responder: Responder) -> bool:
+        """Begin to answer; False if the request is not of this kind: then nothing has been done."""
+        ...
+
+
+HotFunction: TypeAlias = Callable[[HotCall], Repeat | None]
+"""May return what answers the connection's next requests if they begin alike."""
 
 DEADLINE_S: Final = 40.0
 """Longer than clients wait by default (30 s), so that their own time-out is normally the first to pass."""
@@ -224,26 +234,30 @@ class Dispatcher:
         offset: int,
         connection: Connection,
         responder: Responder,
-    ) -> None:
-        """Begin to answer one request; never waits. Raises PeerError when the connection is to be closed."""
+    ) -> Repeat | None:
+        """Begin to answer one request; never waits. Raises PeerError when the connection is to be closed.
+
+        Returns what can answer the connection's next requests if they begin like this one.
+        """
         handler = self._handlers.get(header.api_key)
         if handler is None or handler.hot is None:
             work = self._answer(header, buffer, offset, connection, responder)
             task = asyncio.get_running_loop().create_task(work)
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
-            return
+            return None
         low, high = handler.versions
         if not low <= header.api_version <= high:
             raise PeerError(f"{header.api_key.name} version {header.api_version} is not offered")
         context = RequestContext(header, connection, self._services, self.api_ranges)
         try:
-            handler.hot(HotCall(context, buffer, offset, responder))
+            return handler.hot(HotCall(context, buffer, offset, responder))
         except (PeerError, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("%s v%d failed", header.api_key.name, header.api_version)
             responder.close()
+            return None
 
     async def _answer(
         self,

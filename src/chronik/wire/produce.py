@@ -26,6 +26,7 @@ _SINGLE_PARTITION: Final = struct.Struct(">Bi")
 _NO_TAGS_LEFT: Final = b"\x00\x00\x00"
 """The empty tagged sections of partition, topic and request that end a request."""
 _SINGLE_ANSWER: Final = struct.Struct(">iiBB")
+_SINGLE_OFFSETS: Final = struct.Struct(">qqq")
 _SINGLE_TAIL: Final = b"\x01\x00\x00\x00" + b"\x00\x00\x00\x00" + b"\x00"
 """No record errors, no message, no tags of partition and topic; no throttling; no tags of the response."""
 
@@ -42,6 +43,8 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     partitions: list[ProducePartition]
+    records_at: int = 0
+    """Where the length of the records stands in a request for one partition; 0 in any other."""
 
 
 @dataclass(slots=True)
@@ -95,20 +98,31 @@ def _decode_single(data: memoryview, position: int, version: int) -> ProduceRequ
         if partition_count != 2:
             return None
         position += _SINGLE_PARTITION.size
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError):
+        return None  # the careful reader says what is wrong
+    records = last_records(data, position)
+    if records is None:
+        return None
+    return ProduceRequest(
+        None, acks, timeout_ms, [ProducePartition(topic, topic_id, partition, records)], position
+    )
+
+
+def last_records(data: memoryview, position: int) -> memoryview | None:
+    """The records whose length stands at `position`; None unless the request ends with them."""
+    try:
         length = shift = 0
         while (byte := data[position]) >= 0x80:
             length |= (byte & 0x7F) << shift
             shift += 7
             position += 1
-        position += 1
-        end = position + (length | byte << shift) - 1
-        if end < position or bytes(data[end : end + 4]) != _NO_TAGS_LEFT:
-            return None
-    except (struct.error, IndexError, UnicodeDecodeError, ValueError):
-        return None  # the careful reader says what is wrong
-    return ProduceRequest(
-        None, acks, timeout_ms, [ProducePartition(topic, topic_id, partition, data[position:end])]
-    )
+    except IndexError:
+        return None
+    position += 1
+    end = position + (length | byte << shift) - 1
+    if end < position or data[end : end + 4].tobytes() != _NO_TAGS_LEFT:
+        return None
+    return data[position:end]
 
 
 def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
@@ -185,6 +199,31 @@ def _encode_single(version: int, correlation_id: int, result: ProduceResult) -> 
     out += _SINGLE_TAIL
     _SINGLE_ANSWER.pack_into(out, 0, len(out) - 4, correlation_id, 0, 2)
     return out
+
+
+class SingleAnswer:
+    """Makes answers for one partition that differ in correlation id and offsets alone."""
+
+    __slots__ = ("_head", "_layout", "_size")
+
+    def __init__(self, version: int, result: ProduceResult) -> None:
+        frame = _encode_single(version, 0, result)
+        self._head = bytes(frame[8 : -_SINGLE_OFFSETS.size - len(_SINGLE_TAIL)])
+        self._layout = struct.Struct(f">ii{len(self._head)}sqqq{len(_SINGLE_TAIL)}s")
+        self._size = len(frame) - 4
+
+    def frame(
+        self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> bytes:
+        return self._layout.pack(
+            self._size,
+            correlation_id,
+            self._head,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+            _SINGLE_TAIL,
+        )
 
 
 def _by_topic(results: list[ProduceResult]) -> list[list[ProduceResult]]:

@@ -11,7 +11,8 @@ from typing import Final
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.replication.partition import ACKS_ALL
-from chronik.server.dispatch import HotCall, error_of, handles_hot
+from chronik.server.dispatch import HotCall, Repeat, RequestContext, Responder, error_of, handles_hot
+from chronik.server.repeated_produce import RepeatedProduce
 from chronik.server.topics import ensure_topic
 from chronik.transactions.coordinator import ProducerIdentity
 from chronik.wire.api import ApiKey
@@ -122,6 +123,14 @@ class _PendingProduce:
         else:
             self._refuse(result, error)
         self._one_less()
+
+    def refuse(self, error: RequestError) -> None:
+        """Answer that no batch was taken."""
+        for data in self._request.partitions:
+            result = ProduceResult(data.topic, data.topic_id, data.partition)
+            self.results.append(result)
+            self._refuse(result, error)
+        self._answer()
 
     def _one_less(self) -> None:
         self._left -= 1
@@ -270,8 +279,29 @@ async def _create_then_append(call: HotCall, request: ProduceRequest, missing: S
     _admit_and_append(call, request)
 
 
+def _refuse_repeated(
+    context: RequestContext, data: ProducePartition, responder: Responder, error: RequestError
+) -> None:
+    call = HotCall(context, memoryview(b""), 0, responder)
+    _PendingProduce(call, ProduceRequest(None, 1, 0, [data])).refuse(error)
+
+
+def _repeat_of(call: HotCall, request: ProduceRequest) -> Repeat | None:
+    """What answers this request's like, if they will be that simple: one batch, acks=1."""
+    if not request.records_at or request.acks != 1:
+        return None
+    data = request.partitions[0]
+    services = call.context.services
+    topic = data.topic or (services.state.topic_names.get(data.topic_id) if data.topic_id else None) or ""
+    partition = services.replicas.get(TopicPartition(topic, data.partition))
+    if partition is None:
+        return None
+    start = call.buffer[: request.records_at].tobytes()
+    return RepeatedProduce(start, call.context, data._replace(records=None), partition, _refuse_repeated)
+
+
 @handles_hot(ApiKey.PRODUCE, versions=(0, 13), advertised_from=0)
-def produce(call: HotCall) -> None:
+def produce(call: HotCall) -> Repeat | None:
     version = call.context.api_version
     request = decode_produce(call.buffer, call.offset, version)
     if version < FIRST_SUPPORTED:
@@ -282,3 +312,5 @@ def produce(call: HotCall) -> None:
         call.context.services.spawn(_create_then_append(call, request, missing))
     else:
         _admit_and_append(call, request)
+        return _repeat_of(call, request)
+    return None

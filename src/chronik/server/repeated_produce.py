@@ -1,0 +1,116 @@
+"""The requests that a producer goes on sending to one partition: one batch each, acks=1.
+
+They begin with the same bytes but for the correlation id. What these bytes say is found out once, by the
+handler; then each request takes the short way: from its records to the log, from the log to its answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from chronik.model import RequestError
+from chronik.replication.partition import Appended, Partition
+from chronik.server.dispatch import RequestContext, Responder
+from chronik.wire.produce import ProducePartition, ProduceResult, SingleAnswer, last_records
+
+_HEAD: Final = struct.Struct(">ii")
+"""API key and version in one number, which need not be told apart; correlation id."""
+
+Refuse: TypeAlias = Callable[[RequestContext, ProducePartition, Responder, RequestError], None]
+
+
+class RepeatedProduce:
+    __slots__ = (
+        "_answer",
+        "_context",
+        "_data",
+        "_key_and_version",
+        "_partition",
+        "_records_at",
+        "_refuse",
+        "_start",
+    )
+
+    def __init__(
+        self,
+        start: bytes,
+        context: RequestContext,
+        data: ProducePartition,
+        partition: Partition,
+        refuse: Refuse,
+    ) -> None:
+        """`start` is what stands before the records in a request; `data` says what it is, without records."""
+        self._key_and_version, _ = _HEAD.unpack_from(start)
+        self._start = start[_HEAD.size :]
+        self._records_at = len(start)
+        self._context = context
+        self._data = data
+        self._partition = partition
+        self._refuse = refuse
+        self._answer: SingleAnswer | None = None
+
+    def start(self, frame: memoryview, responder: Responder) -> bool:
+        """Append and answer, if the request begins as these do and its batch can be taken at once."""
+        records_at = self._records_at
+        if len(frame) < records_at:
+            return False
+        key_and_version, correlation_id = _HEAD.unpack_from(frame)
+        if key_and_version != self._key_and_version or frame[8:records_at].tobytes() != self._start:
+            return False
+        records = last_records(frame, records_at)
+        if not records:
+            return False
+        partition, services = self._partition, self._context.services
+        try:
+            if services.replicas.leader(partition.tp) is not partition:
+                return False
+            appended = partition.append(records, 1, services.now_ms())
+        except RequestError:
+            return False  # nothing was appended; on the long way the client hears why
+        waiting = _Waiting(self, correlation_id, responder, appended, partition.log.log_start_offset)
+        partition.when_acked(appended.next_offset, 1, waiting.acked)
+        return True
+
+    @property
+    def answer(self) -> SingleAnswer:
+        if self._answer is None:
+            data = self._data
+            result = ProduceResult(data.topic, data.topic_id, data.partition)
+            self._answer = SingleAnswer(self._context.api_version, result)
+        return self._answer
+
+    def refuse(self, correlation_id: int, responder: Responder, error: RequestError) -> None:
+        header = self._context.header._replace(correlation_id=correlation_id)
+        self._refuse(self._context._replace(header=header), self._data, responder, error)
+
+
+class _Waiting:
+    """A request between its append and its answer."""
+
+    __slots__ = ("_appended", "_correlation_id", "_log_start_offset", "_repeat", "_responder")
+
+    def __init__(
+        self,
+        repeat: RepeatedProduce,
+        correlation_id: int,
+        responder: Responder,
+        appended: Appended,
+        log_start_offset: int,
+    ) -> None:
+        self._repeat = repeat
+        self._correlation_id = correlation_id
+        self._responder = responder
+        self._appended = appended
+        self._log_start_offset = log_start_offset
+
+    def acked(self, error: RequestError | None) -> None:
+        if error is not None:
+            self._repeat.refuse(self._correlation_id, self._responder, error)
+            return
+        base_offset, _, log_append_time_ms, _ = self._appended
+        frame = self._repeat.answer.frame(
+            self._correlation_id, base_offset, log_append_time_ms, self._log_start_offset
+        )
+        self._responder.respond([frame])

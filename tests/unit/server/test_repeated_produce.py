@@ -1,0 +1,216 @@
+"""Produce requests that begin alike take a short way: their clients must not be able to tell."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.metadata.commands import DeleteTopic
+from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.records.reader import Record, read_all_records
+from chronik.records.writer import build_batch
+from chronik.replication.partition import Partition
+from chronik.server.connection import KafkaConnection
+from chronik.wire.api import ApiKey
+from chronik.wire.schema import decode_response, encode_request
+from tests.unit.server.live import Live, live
+
+VERSIONS = (9, 12, 13)
+
+
+class Wire:
+    """A client's end of a connection to the node: what it sends is there at once."""
+
+    def __init__(self, node: Live) -> None:
+        self._connection = KafkaConnection(node.node.parts.listener)
+        self._received = bytearray()
+        self._waiter: asyncio.Future[None] | None = None
+        self._connection.connection_made(self)  # type: ignore[arg-type]  # as much of a transport as it needs
+
+    def send(self, *frames: bytes) -> None:
+        data = memoryview(b"".join(frames))
+        while data:
+            space = self._connection.get_buffer(-1)
+            size = min(len(space), len(data))
+            space[:size] = data[:size]
+            self._connection.buffer_updated(size)
+            data = data[size:]
+
+    async def answer(self, version: int) -> tuple[int, Any]:
+        """Correlation id and the answer for the only partition."""
+        async with asyncio.timeout(60):
+            while len(self._received) < 4 or len(self._received) < 4 + self._next_bytes():
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+        end = 4 + self._next_bytes()
+        frame = bytes(self._received[:end])
+        del self._received[:end]
+        correlation_id, response = decode_response(ApiKey.PRODUCE, version, frame, 4)
+        return correlation_id, response.responses[0].partition_responses[0]
+
+    @property
+    def takes_the_short_way(self) -> bool:
+        return self._connection._repeat is not None
+
+    def _next_bytes(self) -> int:
+        return int.from_bytes(self._received[:4], "big")
+
+    def write(self, data: bytes) -> None:
+        self._received += data
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.write(b"".join(buffers))
+
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        return ("127.0.0.1", 1)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._connection.connection_lost(None)
+
+    abort = close
+
+
+def request(node: Live, number: int, version: int, value: bytes, *, acks: int = 1, topic: str = "t") -> bytes:
+    found = node.node.parts.metadata.state.topics.get(topic)
+    batch = bytearray(
+        build_batch([Record(key=None, value=value, timestamp_ms=node.node.parts.services.now_ms())])
+    )
+    if value == b"harmed":
+        batch[-1] ^= 1
+    data = {"index": 0, "records": bytes(batch)}
+    topic_data = {"name": topic, "topic_id": found.topic_id if found else None, "partition_data": [data]}
+    fields = {"acks": acks, "timeout": 60_000, "topic_data": [topic_data]}
+    return encode_request(ApiKey.PRODUCE, version, number, "client", fields)
+
+
+def partition(node: Live) -> Partition:
+    return node.node.parts.services.replicas.leader(TopicPartition("t", 0))
+
+
+async def values(node: Live) -> list[bytes | None]:
+    one = partition(node)
+    found = await one.read(0, 1 << 20, one.log_end_offset)
+    return [record.value for record in read_all_records(b"".join(found.buffers))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_request_gets_its_own_offset_and_answer(tmp_path: Path, version: int) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            sent = [b"value %d" % number for number in range(20)]
+            wire.send(*(request(node, 100 + n, version, value) for n, value in enumerate(sent)))
+            for number in range(len(sent)):
+                correlation_id, answer = await wire.answer(version)
+                assert (correlation_id, answer.error_code, answer.base_offset) == (100 + number, 0, number)
+                assert (answer.log_append_time, answer.log_start_offset) == (None, 0)
+            assert wire.takes_the_short_way
+            assert await values(node) == sent
+            assert partition(node).log.durable_end_offset == len(sent)
+            wire.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_harmed_batch_among_sound_ones_is_refused_alone(tmp_path: Path, version: int) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            sent = [b"a", b"b", b"harmed", b"c"]
+            wire.send(*(request(node, n, version, value) for n, value in enumerate(sent)))
+            codes = [(await wire.answer(version))[1].error_code for _ in sent]
+            assert codes == [0, 0, ErrorCode.corrupt_message, 0]
+            assert await values(node) == [b"a", b"b", b"c"]
+            wire.close()
+
+    asyncio.run(run())
+
+
+def test_other_requests_between_them_are_answered_in_their_turn(tmp_path: Path) -> None:
+    """Another topic, acks=all, acks=0, another version: none of them is taken for one of its neighbours."""
+
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            await node.topic("u")
+            wire = Wire(node)
+            wire.send(
+                request(node, 0, 12, b"0"),
+                request(node, 1, 12, b"1"),
+                request(node, 2, 12, b"u", topic="u"),
+                request(node, 3, 12, b"2"),
+                request(node, 4, 12, b"3", acks=-1),
+                request(node, 5, 12, b"4", acks=0),
+                request(node, 6, 12, b"5"),
+            )
+            answers = [await wire.answer(12) for _ in range(6)]
+            assert [number for number, _ in answers] == [0, 1, 2, 3, 4, 6]
+            assert [answer.base_offset for _, answer in answers] == [0, 1, 0, 2, 3, 5]
+            wire.send(request(node, 7, 9, b"6"))
+            assert (await wire.answer(9))[1].base_offset == 6
+            assert await values(node) == [b"%d" % number for number in range(7)]
+            wire.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("version", "code"), [(12, ErrorCode.none), (13, ErrorCode.unknown_topic_id)])
+def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Path, version: int, code: ErrorCode) -> None:
+    """By name the records go to the new topic; by id the client hears that its topic is gone."""
+
+    async def run() -> None:
+        async with live(tmp_path, auto_create_topics=False) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            old = [request(node, n, version, b"old") for n in range(3)]
+            wire.send(*old[:2])
+            assert [(await wire.answer(version))[1].base_offset for _ in range(2)] == [0, 1]
+            metadata = node.node.parts.metadata
+            await metadata.submit(DeleteTopic(topic_id=metadata.state.topics["t"].topic_id))
+            wire.send(old[2])
+            gone = ErrorCode.unknown_topic_or_partition if version == 12 else ErrorCode.unknown_topic_id
+            assert (await wire.answer(version))[1].error_code == gone
+            await node.topic("t")
+            wire.send(old[2])
+            answer = (await wire.answer(version))[1]
+            assert answer.error_code == code
+            assert await values(node) == ([b"old"] if version == 12 else [])
+            wire.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_waits_for_the_disk_hears_that_it_failed(tmp_path: Path, version: int) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            wire.send(request(node, 0, version, b"a"))
+            await wire.answer(version)
+            wire.send(request(node, 1, version, b"b"), request(node, 2, version, b"c"))
+            one = partition(node)
+            one._fail_waiters(RequestError(ErrorCode.not_leader_or_follower, "another one leads"))
+            for number in (1, 2):
+                correlation_id, answer = await wire.answer(version)
+                assert correlation_id == number
+                assert (answer.error_code, answer.base_offset) == (ErrorCode.not_leader_or_follower, -1)
+            wire.send(request(node, 3, version, b"d"))
+            assert (await wire.answer(version))[1].error_code == 0
+            wire.close()
+
+    asyncio.run(run())
