@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -217,8 +216,6 @@ def open_store(
     disk: Disk,
     root: Path,
     options: StoreOptions,
-    *,
-    on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
 ) -> tuple[LogStore, RecoveryReport]:
     """Blocking, once per start: bring a data directory back to everything that was acknowledged."""
     clock = asyncio.get_running_loop().time
@@ -232,7 +229,6 @@ def open_store(
         next_sequence=sequence + 1,
         next_round=round_ + 1,
         files=files,
-        on_round=on_round,
     )
     for log_ in recovery.logs.values():
         log_.attach(wal)

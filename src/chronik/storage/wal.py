@@ -22,8 +22,9 @@ from typing import Final, NamedTuple, Protocol
 from chronik.metrics import COUNTS, Histogram, clock
 from chronik.model import StorageError
 from chronik.records.batch import Buffer
+from chronik.storage.company import Company
 from chronik.storage.disk import Disk, File, Lane
-from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header
+from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_round
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,10 @@ ZEROED_SHARE: Final = 128
 """Small rounds land in bytes that were written before, so that their sync need not wait for the file system's
 journal to record them as used: one round in a while writes zeros behind itself, this share of the file."""
 ZEROED_BYTES_MAX: Final = 512 * 1024
+COMPANY_SECONDS_MAX: Final = 0.002
+"""How long a small round waits for those that usually come along (`company`).
+The loop counts whole milliseconds: a shorter time may be none."""
+COMPANY_MAX: Final = 32
 GATHER_TURNS_MAX: Final = 8
 """How many turns of the loop a round waits at most while each of them brings more entries."""
 
@@ -88,10 +93,7 @@ class WalStats:
 
 
 class _Pending(NamedTuple):
-    kind: int
-    topic_id: bytes
-    partition: int
-    offset: int
+    header: bytes
     payload: Buffer
     sink: WalSink
     token: int
@@ -119,14 +121,12 @@ class Wal:
         next_sequence: int,
         next_round: int,
         files: Sequence[WalFile],
-        on_round: Callable[[int, int, float], None] = lambda entries, size, seconds: None,
     ) -> None:
         """`files` are those that recovery found; writing goes on in a new one behind them."""
         self._disk = disk
         self._directory = directory
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._on_round = on_round
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._in_round: list[_Pending] = []
@@ -148,6 +148,9 @@ class Wal:
         self._closed = False
         self._inline_seconds = 0.0
         self._inline_from = 0.0
+        self._company = Company()
+        self._awaited = 0
+        """How many entries a round waits for that could start; 0 if none does."""
         self.stats = WalStats()
 
     # --- appending ---------------------------------------------------------------------------------
@@ -167,9 +170,16 @@ class Wal:
             raise StorageError("the WAL is closed")
         sequence = self._next_sequence
         self._next_sequence = sequence + 1
-        self._pending.append(_Pending(kind, topic_id, partition, offset, payload, sink, token, sequence))
+        # The header is made here and not when the round starts: there everybody waits for it.
+        header = encode_header(kind, sequence, self._next_round, topic_id, partition, offset, payload)
+        pending = self._pending
+        pending.append(_Pending(header, payload, sink, token, sequence))
         self._pending_bytes += len(payload) + ENTRY_HEADER_BYTES
-        if not self._in_round and self._timer is None:
+        if self._awaited:
+            if len(pending) >= self._awaited:
+                self._company.came()
+                self._stop_waiting()
+        elif not self._in_round and self._timer is None:
             self._schedule_round()
         return sequence
 
@@ -215,33 +225,47 @@ class Wal:
         waiting = len(self._pending)
         if turns == 0 or (waiting > seen and turns < GATHER_TURNS_MAX):
             self._timer = self._loop.call_soon(self._gather, turns + 1, waiting)
+        elif waiting < (expected := self._company.expected) and self._may_wait_for(expected):
+            self._awaited = expected
+            self._timer = self._loop.call_later(COMPANY_SECONDS_MAX, self._nobody_came)
         else:
             self._start_round()
+
+    def _may_wait_for(self, entries: int) -> bool:
+        """Whether this round will be one of those that hold up the loop, and the profile lets them gather."""
+        profile = self._options.profile
+        return (
+            profile.interval_ms > 0
+            and entries < COMPANY_MAX
+            and self._disk.is_local
+            and self._pending_bytes <= INLINE_BYTES_MAX
+            and self._loop.time() >= self._inline_from
+        )
+
+    def _nobody_came(self) -> None:
+        self._company.stayed_away(len(self._pending))
+        self._awaited = 0
+        self._start_round()
+
+    def _stop_waiting(self) -> None:
+        """All that were expected are here: start at the end of this turn."""
+        self._awaited = 0
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_soon(self._start_round)
 
     def _start_round(self) -> None:
         self._timer = None
         entries, size = self._take_round()
         if not entries:
             return
-        round_number = self._next_round
         self._next_round += 1
         self._in_round = entries
         self._round_started = self._loop.time()
         self._round_clock = clock()
         buffers: list[Buffer] = []
         for entry in entries:
-            buffers.append(
-                encode_header(
-                    entry.kind,
-                    entry.sequence,
-                    round_number,
-                    entry.topic_id,
-                    entry.partition,
-                    entry.offset,
-                    entry.payload,
-                )
-            )
-            buffers.append(entry.payload)
+            buffers += entry[:2]
         file = self._file
         if file is not None and self._position + size > self._options.file_bytes:
             self._retire_file(file)
@@ -288,7 +312,11 @@ class Wal:
                 break
             size += entry_bytes
             count += 1
-        entries, self._pending = self._pending[:count], self._pending[count:]
+        entries = self._pending[:count]
+        following = self._next_round + 1
+        self._pending = [
+            entry._replace(header=with_round(entry.header, following)) for entry in self._pending[count:]
+        ]
         self._pending_bytes -= size
         return entries, size
 
@@ -357,7 +385,7 @@ class Wal:
         seconds = clock() - self._round_clock
         stats.round_seconds.observe(seconds)
         stats.round_entries.observe(len(entries))
-        self._on_round(len(entries), written, seconds)
+        self._company.round_done()
         # What follows is durable with what precedes it: a sink hears of its newest entry alone.
         for sink, token in {entry.sink: entry.token for entry in entries}.items():
             sink.committed(token)

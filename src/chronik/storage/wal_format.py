@@ -77,6 +77,13 @@ def encode_header(
     return _HEAD.pack(MAGIC, crc32c(body)) + body
 
 
+def with_round(header: bytes, round_: int) -> bytes:
+    """The same header, for another round."""
+    values = EntryHeader._make(_BODY.unpack_from(header, _HEAD.size))
+    body = _BODY.pack(*values._replace(round=round_))
+    return _HEAD.pack(MAGIC, crc32c(body)) + body
+
+
 def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
     """The header at `position`, or None if there is no sound one."""
     magic, crc = _HEAD.unpack_from(data, position)
