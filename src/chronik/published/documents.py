@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from chronik.published.paths import Paths
+from chronik.records.reader import Row
 
 if TYPE_CHECKING:
     import tantivy
@@ -68,37 +70,40 @@ class Documents:
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._paths = paths
 
+    def add_rows(self, partition: int, rows: Iterable[Row]) -> None:
+        """Calls cost more than what they do here, so most documents are made in this one function."""
+        new, add, decode, cover = self._new, self._add, self._decode, self._paths.cover
+        for offset, timestamp_ms, key, value, _ in rows:
+            document = new()
+            document.add_unsigned("_partition", partition)
+            document.add_unsigned("_offset", offset)
+            document.add_integer("_timestamp", timestamp_ms)
+            if key is not None:
+                document.add_unsigned("_has_key", 1)
+                document.add_text("_key", key[:KEY_BYTES_MAX].decode("utf-8", "replace"))
+            if value and (text := _text(value)) is not None:
+                document.add_bytes("_value", value[:TEXT_BYTES_MAX])
+                try:
+                    fields = decode(value) if len(value) <= TEXT_BYTES_MAX else None
+                    if fields is not None:
+                        document.add_json("json", text)
+                    is_covered = fields is not None and cover(value, fields)
+                except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
+                    is_covered = False
+                if not is_covered:
+                    document.add_text("_text", text)
+            add(document)
+
     def add(
         self, key: bytes | None, value: bytes | None, partition: int, offset: int, timestamp_ms: int
     ) -> None:
-        document = self._new()
-        document.add_unsigned("_partition", partition)
-        document.add_unsigned("_offset", offset)
-        document.add_integer("_timestamp", timestamp_ms)
-        if key is not None:
-            document.add_unsigned("_has_key", 1)
-            document.add_text("_key", key[:KEY_BYTES_MAX].decode("utf-8", "replace"))
-        if value and (text := _text(value)) is not None:
-            document.add_bytes("_value", value[:TEXT_BYTES_MAX])
-            if not self._add_object(document, value, text):
-                document.add_text("_text", text)
-        self._add(document)
-
-    def _add_object(self, document: tantivy.Document, value: bytes, text: str) -> bool:
-        """Whether all words of a value can be found by their paths."""
-        if len(value) > TEXT_BYTES_MAX:
-            return False
-        try:
-            fields = self._decode(value)
-            document.add_json("json", text)
-        except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
-            return False
-        return self._paths.cover(value, fields)
+        self.add_rows(partition, ((offset, timestamp_ms, key, value, ()),))
 
 
 def _text(value: bytes) -> str | None:
     try:
-        cut = len(value) > TEXT_BYTES_MAX
-        return value[:TEXT_BYTES_MAX].decode("utf-8", "ignore" if cut else "strict")
+        if len(value) <= TEXT_BYTES_MAX:
+            return value.decode()
+        return value[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
     except UnicodeDecodeError:
         return None

@@ -99,9 +99,7 @@ class TopicIndex:
         """Take these records in; they can be found after `commit`. Returns how many there were."""
         if self._documents is None:
             self._documents = Documents(self._open_writer(), self._paths)
-        add = self._documents.add
-        for offset, timestamp_ms, key, value, _ in rows:
-            add(key, value, partition, offset, timestamp_ms)
+        self._documents.add_rows(partition, rows)
         self.pending += len(rows)
         return len(rows)
 

@@ -26,6 +26,11 @@ class Record:
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position behind it."""
+    if (low := data[position]) < 0x80:
+        return (low >> 1) ^ -(low & 1), position + 1
+    if (high := data[position + 1]) < 0x80:
+        raw = low & 0x7F | high << 7
+        return (raw >> 1) ^ -(raw & 1), position + 2
     shift = raw = 0
     for _ in range(_VARINT_BYTES_MAX):
         byte = data[position]
@@ -69,11 +74,7 @@ def _decode(header: BatchHeader, data: bytes) -> list[Row]:
     append_time = header.max_timestamp if header.is_log_append_time else None
     rows: list[Row] = []
     for _ in range(header.record_count):
-        if (length := data[position]) < 0x80 and not length & 1:
-            length >>= 1
-            position += 1
-        else:
-            length, position = _varint(data, position)
+        length, position = _varint(data, position)
         end = position + length
         if length <= 0 or end > size:
             raise ValueError("a record is longer than its batch")
@@ -94,7 +95,11 @@ def _decode(header: BatchHeader, data: bytes) -> list[Row]:
             key, position = None, position + 1
         else:
             key, position = _bytes(data, position)
-        value, position = _bytes(data, position)
+        value_size, position = _varint(data, position)
+        value: bytes | None = None
+        if value_size >= 0:
+            start, position = position, position + value_size
+            value = data[start:position]
         pairs: Headers = ()
         if data[position]:
             pairs, position = _headers(data, position, length)
@@ -107,11 +112,7 @@ def _decode(header: BatchHeader, data: bytes) -> list[Row]:
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    if (length := data[position]) < 0x80:
-        length = (length >> 1) ^ -(length & 1)
-        position += 1
-    else:
-        length, position = _varint(data, position)
+    length, position = _varint(data, position)
     if length < 0:
         return None, position
     end = position + length
