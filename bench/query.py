@@ -81,12 +81,13 @@ def send(node: QueryNode, topic: str, values: list[bytes]) -> float:
     return seconds
 
 
-def until(what: str, condition: Callable[[], bool]) -> float:
+def until(what: str, condition: Callable[[], bool], look_s: float = 0.1) -> float:
+    """Seconds until then. Looks cost the process that is looked at, so there are few."""
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > WAIT_S:
             raise SystemExit(f"{what} did not happen within {WAIT_S} s")
-        time.sleep(0.01)
+        time.sleep(look_s)
     return time.perf_counter() - began
 
 
@@ -131,7 +132,7 @@ def searching(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
     for number in range(5):
         send(node, "orders", lines(1, count + number))
         query = {"term": {"id": count + number}}
-        lone.append(until("a record", partial(_has, node, "orders", 1, query)) * 1000)
+        lone.append(until("a record", partial(_has, node, "orders", 1, query), 0.01) * 1000)
     yield "a lone record searchable after its produce, ms", statistics.median(lone)
     values = list(orders(count + 5))
     questions: list[tuple[Any, int]] = [

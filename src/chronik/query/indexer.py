@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 POLL_MS: Final = 200
 COMMIT_SECONDS: Final = 0.3
-COMMIT_RECORDS: Final = 50_000
+CATCH_UP_COMMIT_SECONDS: Final = 1.5
+CATCH_UP_RECORDS: Final = 20_000
+COMMIT_RECORDS: Final = 250_000
 REST_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
@@ -49,11 +51,23 @@ class Topic:
     targets: dict[int, int] = field(default_factory=dict)
     """A partition is ready once it has reached the end that the log had when indexing began."""
     starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Of the log, when it was last read."""
     documents: dict[int, int] = field(default_factory=dict)
     committed_at: float = 0.0
 
+    @property
+    def by_partition(self) -> tuple[dict[int, int], ...]:
+        return self.positions, self.committed, self.targets, self.starts, self.ends, self.documents
+
     def is_ready(self, partition: int) -> bool:
         return partition in self.committed and self.committed[partition] >= self.targets.get(partition, 0)
+
+    def is_due(self, now: float) -> bool:
+        """Each commit makes a segment, merged later: while much is left to read they are few and large."""
+        left = sum(end - self.positions.get(number, end) for number, end in self.ends.items())
+        seconds = CATCH_UP_COMMIT_SECONDS if left >= CATCH_UP_RECORDS else COMMIT_SECONDS
+        return now - self.committed_at >= seconds or self.index.pending >= COMMIT_RECORDS
 
 
 class Indexer:
@@ -154,7 +168,7 @@ class Indexer:
             ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
             starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
             for number in [number for number in topic.positions if number not in partitions]:
-                for kept in (topic.positions, topic.committed, topic.targets, topic.starts, topic.documents):
+                for kept in topic.by_partition:
                     kept.pop(number, None)
             for tp in tps:
                 await self._open_partition(topic, tp.partition, starts[tp].offset, ends[tp].offset)
@@ -215,11 +229,10 @@ class Indexer:
         now = self._loop.time()
         moved = False
         for topic in list(self.topics.values()):
-            due = now - topic.committed_at >= COMMIT_SECONDS or topic.index.pending >= COMMIT_RECORDS
             if topic.positions != topic.committed and not topic.index.pending:
                 topic.committed = dict(topic.positions)  # nothing but markers and aborted records
                 moved = True
-            elif topic.index.pending and due:
+            elif topic.index.pending and topic.is_due(now):
                 positions = dict(topic.positions)
                 await self._on_thread(topic.index.commit)
                 topic.committed_at = self._loop.time()
@@ -234,6 +247,7 @@ class Indexer:
         number = part.tp.partition
         topic.documents[number] = topic.documents.get(number, 0) + topic.index.add(number, part.rows())
         topic.positions[number] = part.next_offset
+        topic.ends[number] = part.last_stable_offset
         if part.log_start_offset > topic.starts.get(number, 0):
             topic.starts[number] = part.log_start_offset
             topic.index.purge(number, part.log_start_offset)
