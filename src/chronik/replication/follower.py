@@ -29,7 +29,15 @@ EARLY_COUNT_MAX: Final = 100_000
 class _Early(NamedTuple):
     link: Link
     head: Head
+    partition_epoch: int
     until: float
+
+    def is_known(self, partition: Partition) -> bool:
+        """Whether this node's metadata is as new as the leader's was."""
+        is_this_epoch = self.head.leader_epoch == partition.leader_epoch
+        return self.head.leader_epoch < partition.leader_epoch or (
+            is_this_epoch and self.partition_epoch <= partition.partition_epoch
+        )
 
 
 class FollowerSide:
@@ -77,7 +85,7 @@ class FollowerSide:
         head = frames.read_head(frame)
         partition = self._find(head.topic_id, head.partition)
         if partition is None or head.leader_epoch > partition.leader_epoch:
-            self._on_early(link, head)
+            self._on_early(link, head, frame)
             return
         if head.leader_epoch < partition.leader_epoch or partition.leader_id != link.peer_id:
             self._refuse(link, head)  # a deposed leader: it has to learn that first
@@ -101,7 +109,10 @@ class FollowerSide:
                     if sample and partition.high_watermark >= told.end_offset:
                         self._send_ack(link, partition, sample)
             case FrameType.OPEN:
-                self._on_opening(link, head, partition)
+                if frames.decode_opening(frame) > partition.partition_epoch:
+                    self._on_early(link, head, frame)
+                else:
+                    self._on_opening(link, head, partition)
             case FrameType.START:
                 self._on_start(link, head, partition, frames.decode_start(frame))
             case _:
@@ -149,7 +160,7 @@ class FollowerSide:
         self._fed[link].add(partition)
         self.acknowledge(partition)
 
-    def _on_early(self, link: Link, head: Head) -> None:
+    def _on_early(self, link: Link, head: Head, frame: memoryview) -> None:
         """Metadata is late. Only openings can be early: data follows an answered opening."""
         if head.type != FrameType.OPEN:
             self._refuse(link, head)
@@ -161,7 +172,8 @@ class FollowerSide:
         if waiting is not None and waiting.link is not link:
             self._refuse(waiting.link, waiting.head)  # a deposed leader
         self.early_count += 1
-        self._early[head.key] = _Early(link, head, self._loop.time() + EARLY_SECONDS_MAX)
+        until = self._loop.time() + EARLY_SECONDS_MAX
+        self._early[head.key] = _Early(link, head, frames.decode_opening(frame), until)
         if self._early_timer is None:
             self._early_timer = self._loop.call_later(EARLY_POLL_SECONDS, self._poll_early)
 
@@ -175,7 +187,7 @@ class FollowerSide:
 
     def _try_early(self, early: _Early) -> None:
         partition = self._find(early.head.topic_id, early.head.partition)
-        if partition is None or early.head.leader_epoch > partition.leader_epoch:
+        if partition is None or not early.is_known(partition):
             return
         del self._early[early.head.key]
         if early.head.leader_epoch == partition.leader_epoch and partition.leader_id == early.link.peer_id:

@@ -6,7 +6,8 @@ tells what is on its disk, REFUSE says that what came does not fit (an old epoch
 partition anew.
 A WATERMARK may end in a number that the follower sends back at once, behind an ACK: so the leader learns how
 long its watermark took, by its own clock.
-Every frame names topic id, partition and leader epoch, so a frame of another epoch is never mistaken.
+Every frame names topic id, partition and leader epoch, so a frame of another epoch is never mistaken. OPEN
+names the partition epoch too: a replica that moves away and back within a leader epoch is another one then.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Head(NamedTuple):
 
 
 _HEAD: Final = struct.Struct(">B16sii")
+_OPEN: Final = struct.Struct(">i")
 _START: Final = struct.Struct(">qB")
 _DATA: Final = struct.Struct(">qqq")
 _BOUNDS: Final = struct.Struct(">qq")
@@ -101,6 +103,15 @@ def _unpack(layout: struct.Struct, frame: memoryview) -> tuple[int, ...]:
         return layout.unpack_from(frame, HEAD_BYTES)
     except struct.error:
         raise PeerError("a replication frame is cut short") from None
+
+
+def encode_opening(partition_epoch: int) -> bytes:
+    return _OPEN.pack(partition_epoch)
+
+
+def decode_opening(frame: memoryview) -> int:
+    (partition_epoch,) = _unpack(_OPEN, frame)
+    return partition_epoch
 
 
 def encode_start(start: Start) -> bytes:

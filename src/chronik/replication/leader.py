@@ -238,7 +238,8 @@ class LeaderSide:
         link = self._links.get(progress.peer)
         if link is not None and partition.is_leader:
             progress.asked()
-            link.send(self._head(FrameType.OPEN, partition))
+            opening = frames.encode_opening(partition.partition_epoch)
+            link.send(self._head(FrameType.OPEN, partition) + opening)
 
     def _begin_anew(self, partition: Partition, progress: FollowerProgress, why: object) -> None:
         """What the follower needs next cannot be told from here, or not any more: ask where it stands."""

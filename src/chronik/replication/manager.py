@@ -153,6 +153,7 @@ class ReplicaManager:
     def _drop(self, tp: TopicPartition, partition: Partition, code: ErrorCode) -> None:
         del self._partitions[tp]
         self._by_id.pop((partition.topic_id.bytes, tp.partition), None)
+        self._hooks.refused(partition)
         partition.close(RequestError(code, f"{tp} is gone from node {self._node_id}"))
         deletion = self._store.delete_log(tp, partition.topic_id)
         self._deletions.add(deletion)

@@ -57,7 +57,7 @@ class PartitionHooks(Protocol):
         """Leader: its disk failed an append; a new epoch is needed before it may go on."""
 
     def refused(self, partition: Partition) -> None:
-        """Follower: its disk failed an append, so what it was sent has to be sent again."""
+        """Follower: what it was sent is gone (its disk failed, the replica goes) and has to be sent again."""
 
 
 class _AckWaiter(NamedTuple):

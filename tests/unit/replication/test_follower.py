@@ -51,6 +51,9 @@ class Leader:
         await self._said.wait()
         self._said.clear()
 
+    def open(self, leader_epoch: int | None = None, partition_epoch: int = 0) -> None:
+        self.say(FrameType.OPEN, frames.encode_opening(partition_epoch), leader_epoch)
+
     def say(self, type_: FrameType, body: bytes = b"", epoch: int | None = None) -> None:
         epoch = self.partition.leader_epoch if epoch is None else epoch
         head = frames.head(type_, self.partition.log.topic_id_bytes, 0, epoch)
@@ -62,10 +65,15 @@ class Leader:
         self.say(FrameType.DATA, frames.encode_data(data) + bytes(batch))
 
 
-def assign(partition: Partition, leader: int, epoch: int) -> None:
+def assign(partition: Partition, leader: int, epoch: int, partition_epoch: int | None = None) -> None:
     nodes = (1, 2, 3)
     new = Assignment(
-        partition=0, replicas=nodes, isr=nodes, leader=leader, leader_epoch=epoch, partition_epoch=epoch
+        partition=0,
+        replicas=nodes,
+        isr=nodes,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=epoch if partition_epoch is None else partition_epoch,
     )
     partition.assign(new)
 
@@ -82,7 +90,7 @@ def followed(store: LogStore) -> Leader:
     partitions.append(replicas.add("orders"))
     assign(partitions[0], LEADER, 1)
     leader = Leader(side, partitions[0])
-    leader.say(FrameType.OPEN)
+    leader.open()
     leader.say(FrameType.START, frames.encode_start(frames.Start(0, False)))
     return leader
 
@@ -161,10 +169,27 @@ def test_an_early_opening_is_not_displaced_by_one_of_a_deposed_leader(
             leader = Leader(deposed.side, deposed.partition, peer_id=3)
             openings = [(deposed, 2), (leader, 3)]
             for one, epoch in openings if is_deposed_first else reversed(openings):
-                one.say(FrameType.OPEN, epoch=epoch)
+                one.open(epoch)
             assign(deposed.partition, leader=3, epoch=3)
             assert leader.heard == [FrameType.STATE]
             assert deposed.heard[-1] == FrameType.REFUSE
             await deposed.side.stop()
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_is_to_go_does_not_answer_for_the_one_that_comes_after_it(tmp_path: Path) -> None:
+    """Moved away and back in one leader epoch, as its leader knows already: what it has now will be deleted."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            leader = followed(store)
+            leader.open(partition_epoch=3)
+            assert leader.heard == [FrameType.STATE]
+            assign(leader.partition, LEADER, 1, partition_epoch=2)
+            assert leader.heard == [FrameType.STATE]
+            assign(leader.partition, LEADER, 1, partition_epoch=3)
+            assert leader.heard == [FrameType.STATE, FrameType.STATE]
+            await leader.side.stop()
 
     asyncio.run(run())
