@@ -176,6 +176,32 @@ def _isolate_leaders(cluster: SimCluster, rng: random.Random, fault: Fault) -> U
     return cluster.go_on(in_turn())
 
 
+def _move_leader(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """Another replica gets to lead while the leader's disk is slow and so is its way to that replica.
+
+    So the leader has batches that its successor never got, some of them not even on its own disk yet.
+    """
+    tp = cluster.any_partition(rng)
+    former = cluster.leader_of(tp) if tp is not None else None
+    others = [node for node in cluster.serving() if node is not former]
+    if tp is None or former is None or not others:
+        return _nothing
+    successor, wait_s = rng.choice(others), 0.1 + 0.4 * rng.random()
+    former.disk.slowness = rng.choice((100.0, 1000.0))
+    link = cluster.network.link(former.host, successor.host)
+    latency, link.latency_s = link.latency_s, rng.choice((0.01, 0.05))
+    cluster.trace.fault(fault.kind, former.name, f"{fault}: {successor.name} gets to lead {tp}")
+
+    async def move() -> None:
+        await asyncio.sleep(wait_s)
+        if successor.is_serving:
+            successor.run(successor.lead(tp))
+        await asyncio.sleep(1.0)
+        former.disk.slowness, link.latency_s = 1.0, latency
+
+    return cluster.go_on(move())
+
+
 def _restart(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     node = _pick(cluster, rng)
     if node is None or not node.is_serving:
@@ -334,6 +360,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "power loss on a slow disk": _slow_death,
     "power loss inside a large round": _large_round,
     "isolated leaders": _isolate_leaders,
+    "moved leader": _move_leader,
     "restart": _restart,
     "pause": _pause,
     "slow disk": _slow_disk,

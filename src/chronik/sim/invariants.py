@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -10,6 +10,9 @@ from chronik.groups.coordinator import OFFSETS_TOPIC
 from chronik.node import Node
 from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
+from chronik.storage.log import PartitionLog
+from chronik.storage.log_parts import AppendSink
+from chronik.storage.wal_format import EntryKind
 
 
 class Invariant(Protocol):
@@ -24,7 +27,7 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Partition, tuple[int, ...]] = {}
+        self._seen: dict[Partition, tuple[object, ...]] = {}
         self._quorum: dict[Node, tuple[object, ...]] = {}
 
     def of(self, node: Node) -> list[Partition] | None:
@@ -42,6 +45,8 @@ class Changes:
                 log.flushed_offset,
                 partition.leader_epoch,
                 partition.leader_id,
+                partition.partition_epoch,
+                partition.pending_isr,
             )
             if seen.get(partition) != now:
                 seen[partition] = now
@@ -90,6 +95,20 @@ class OffsetsInOrder:
                     f"{partition.tp}: start {log.log_start_offset}, watermark {partition.high_watermark}, "
                     f"durable {log.durable_end_offset}, end {log.log_end_offset}"
                 )
+        return None
+
+
+class DurableIsOnDisk:
+    """Nothing that a log says is on disk still waits for the WAL."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        assert node.node is not None
+        waiting = node.node.parts.store.wal.waiting if changed else ()
+        for entry in waiting:
+            if entry.kind == EntryKind.APPEND and isinstance(entry.sink, AppendSink):
+                log = entry.sink.log
+                if isinstance(log, PartitionLog) and entry.offset < log.durable_end_offset:
+                    return f"{log.tp}: durable to {log.durable_end_offset}, but {entry.offset} is not written"
         return None
 
 
@@ -234,6 +253,53 @@ class ReplicasAgreeBelowWatermark:
         return None
 
 
+class InSyncReplicasHaveWhatIsCommitted:
+    """Whoever is in the ISR, or proposed for it, has on disk whatever its leader holds to be committed (S23).
+
+    Looked at when the partition changes: between changes the watermark moves only where all of them are.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Partition, tuple[object, ...]] = {}
+        self._replicas: dict[tuple[int, int], dict[int, tuple[SimNode, Partition]]] = {}
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
+            now = (partition.partition_epoch, partition.pending_isr)
+            if self._seen.get(partition) == now:
+                continue
+            self._seen[partition] = now
+            replicas = self._replicas.setdefault((partition.topic_id.int, partition.tp.partition), {})
+            replicas[partition.node_id] = (node, partition)
+            living = {name: one for name, (host, one) in replicas.items() if self._lives(host, one)}
+            for leader in [one for one in living.values() if one.is_leader]:
+                wrong = self._compare(leader, living)
+                if wrong is not None:
+                    return wrong
+        return None
+
+    def _lives(self, node: SimNode, partition: Partition) -> bool:
+        if node.node is None or not node.is_alive:
+            return False
+        replicas = node.node.parts.replicas
+        return replicas.find(partition.topic_id.bytes, partition.tp.partition) is partition
+
+    def _compare(self, leader: Partition, replicas: Mapping[int, Partition]) -> str | None:
+        for member in {*leader.isr, *(leader.pending_isr or ())}:
+            other = replicas.get(member)
+            if (
+                other is not None
+                and other.leader_epoch == leader.leader_epoch
+                and other.partition_epoch <= leader.partition_epoch
+                and other.log.durable_end_offset < leader.high_watermark
+            ):
+                return (
+                    f"{leader.tp}: node {member} is in sync and has {other.log.durable_end_offset} on disk, "
+                    f"node {leader.node_id} holds {leader.high_watermark} to be committed"
+                )
+        return None
+
+
 class OneOwnerPerPartition:
     """Of a group, one member at most holds a partition, whether it works on it or has yet to give it up."""
 
@@ -255,6 +321,7 @@ def standard() -> Iterable[Invariant]:
     return (
         MonotonicHighWatermark(),
         OffsetsInOrder(),
+        DurableIsOnDisk(),
         TailFollowsFiles(),
         BoundedTasks(),
         OneLeaderPerEpoch(),
@@ -262,5 +329,6 @@ def standard() -> Iterable[Invariant]:
         CommittedMetadataStays(),
         StateMachinesAgree(),
         ReplicasAgreeBelowWatermark(),
+        InSyncReplicasHaveWhatIsCommitted(),
         OneOwnerPerPartition(),
     )

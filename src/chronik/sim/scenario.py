@@ -82,6 +82,7 @@ CLUSTER: Final = Scenario(
         "crash after a crash": 0.7,
         "power loss on a slow disk": 1,
         "isolated leaders": 1,
+        "moved leader": 1,
         "restart": 1,
         "pause": 1.5,
         "slow disk": 0.7,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from chronik.config import Settings
-from chronik.model import ChronikError, InvariantViolated
+from chronik.metadata.commands import ChangePartition
+from chronik.model import ChronikError, InvariantViolated, TopicPartition
 from chronik.node import Node
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
@@ -229,6 +230,24 @@ class SimNode:
     def resume(self) -> None:
         if self.process is not None:
             self.world.loop.resume(self.process)
+
+    async def lead(self, tp: TopicPartition) -> None:
+        """Inside the node's process: ask for the leadership of a partition, as users may."""
+        assert self.node is not None
+        metadata = self.node.parts.metadata
+        topic, known = metadata.state.topics.get(tp.topic), metadata.state.partition(tp)
+        if topic is None or known is None:
+            return
+        command = ChangePartition(
+            topic_id=topic.topic_id,
+            partition=tp.partition,
+            partition_epoch=known.partition_epoch,
+            leader=self.settings.node_id,
+        )
+        try:
+            await metadata.submit(command)
+        except ChronikError as error:
+            self.world.trace.detail(self.name, f"does not lead {tp}: {error}")
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something inside the node's process."""

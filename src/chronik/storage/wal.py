@@ -188,6 +188,11 @@ class Wal:
         return self._next_sequence
 
     @property
+    def waiting(self) -> list[_Pending]:
+        """Entries that are not on disk yet, in their order."""
+        return [*self._in_round, *self._pending]
+
+    @property
     def depth(self) -> int:
         return len(self._pending) + len(self._in_round)
 

@@ -179,7 +179,7 @@ def test_an_early_opening_is_not_displaced_by_one_of_a_deposed_leader(
 
 
 def test_a_replica_that_is_to_go_does_not_answer_for_the_one_that_comes_after_it(tmp_path: Path) -> None:
-    """Moved away and back in one leader epoch, as its leader knows already: what it has now will be deleted."""
+    """Moved away and back in one leader epoch, as its leader knows already: what it has will be deleted."""
 
     async def run() -> None:
         async with opened(tmp_path) as (store, _):
