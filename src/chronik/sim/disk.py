@@ -336,8 +336,9 @@ class DiskView:
         return 1 << 40 if self.disk.free_bytes is None else self.disk.free_bytes
 
     def usage(self, directory: Path) -> tuple[int, int]:
-        free = self.free_bytes(directory)
-        return free + self.disk.root.size(), free
+        if self.disk.free_bytes is None:
+            return 1 << 41, 1 << 40
+        return self.disk.free_bytes + self.disk.root.size(), self.disk.free_bytes
 
     # --- lanes -------------------------------------------------------------------------------------
 

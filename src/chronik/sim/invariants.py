@@ -33,7 +33,7 @@ class Changes:
     def of(self, node: Node) -> list[Partition] | None:
         """The replicas that are not as they were; None if nothing else of the node has changed either."""
         seen = self._seen
-        changed = []
+        changed: list[Partition] | None = None
         parts = node.parts
         for partition in parts.replicas.all():
             log = partition.log
@@ -43,23 +43,23 @@ class Changes:
                 log.log_end_offset,
                 log.log_start_offset,
                 log.flushed_offset,
-                partition.leader_epoch,
-                partition.leader_id,
-                partition.partition_epoch,
+                partition.partition_epoch,  # leader, epoch and ISR change with it
                 partition.pending_isr,
             )
             if seen.get(partition) != now:
                 seen[partition] = now
+                if changed is None:
+                    changed = []
                 changed.append(partition)
-        quorum: tuple[object, ...] = (parts.metadata.state.applied_index,)
         raft = parts.member.raft
+        quorum: tuple[object, ...] = (parts.metadata.state.applied_index,)
         if raft.is_open:
             core = raft.core
-            quorum += (core.term, core.leader_id, core.role, core.log.commit)
+            quorum = (*quorum, core.term, core.leader_id, core.role, core.log.commit)
         if self._quorum.get(node) != quorum:
             self._quorum[node] = quorum
-            return changed
-        return changed or None
+            return changed or []
+        return changed
 
 
 class MonotonicHighWatermark:

@@ -96,7 +96,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.failures: list[str] = []
         """Errors that reached the loop out of living processes: each is a bug."""
         self.on_turn: Callable[[Process], None] = lambda process: None
-        """Called after every turn of a process: invariants look here."""
+        """Called after every turn of a process that is watched: invariants look here."""
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -145,26 +145,27 @@ class SimLoop(asyncio.AbstractEventLoop):
             if process.paused or not process.alive:
                 break
             handle = ready.popleft()
-            if not handle._cancelled:
-                self._run_handle(handle)
+            if handle._cancelled:
+                continue
+            self.steps += 1
+            self._now += CALLBACK_SECONDS
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._failed(handle, error)
         self.current = self.world
         if not ready or process.paused or not process.alive:
             process.is_queued = False
             runnable.remove(process)
-        self.on_turn(process)
+        if process.is_watched:
+            self.on_turn(process)
 
-    def _run_handle(self, handle: SimHandle) -> None:
-        self.steps += 1
-        self._now += CALLBACK_SECONDS
-        callback, args = handle._callback, handle._args
-        assert callback is not None
-        try:
-            handle._context.run(callback, *args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if handle.process.alive:
-                self.call_exception_handler({"message": f"callback {callback!r} failed", "exception": error})
+    def _failed(self, handle: SimHandle, error: BaseException) -> None:
+        if handle.process.alive:
+            what = f"callback {handle._callback!r} failed"
+            self.call_exception_handler({"message": what, "exception": error})
 
     def _enqueue(self, process: Process, handle: SimHandle) -> None:
         process.ready.append(handle)

@@ -33,6 +33,8 @@ class Process:
         self.is_skewed = False
         """Whether its clock tells another time than the world's."""
         self.ready: deque[SimHandle] = deque()
+        self.is_watched = False
+        """Whether somebody wants to look at it after each of its turns."""
         self.is_queued = False
         """Whether the loop has it on its list of processes with something to do."""
         self.transports: dict[SimTransport, None] = {}

@@ -215,6 +215,7 @@ class _Run:
     def _on_started(self, node: SimNode) -> None:
         assert node.process is not None
         self._nodes[node.process] = node
+        node.process.is_watched = True
 
     def _on_turn(self, process: Process) -> None:
         node = self._nodes.get(process)
