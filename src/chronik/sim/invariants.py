@@ -12,7 +12,6 @@ from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
 from chronik.storage.log import PartitionLog
 from chronik.storage.log_parts import AppendSink
-from chronik.storage.wal_format import EntryKind
 
 
 class Invariant(Protocol):
@@ -105,10 +104,10 @@ class DurableIsOnDisk:
         assert node.node is not None
         waiting = node.node.parts.store.wal.waiting if changed else ()
         for entry in waiting:
-            if entry.kind == EntryKind.APPEND and isinstance(entry.sink, AppendSink):
+            if isinstance(entry.sink, AppendSink) and len(entry.payload):  # a cut has none
                 log = entry.sink.log
-                if isinstance(log, PartitionLog) and entry.offset < log.durable_end_offset:
-                    return f"{log.tp}: durable to {log.durable_end_offset}, but {entry.offset} is not written"
+                if isinstance(log, PartitionLog) and entry.token <= log.durable_end_offset:
+                    return f"{log.tp}: durable to {log.durable_end_offset}, yet {entry.token} is not written"
         return None
 
 

@@ -306,6 +306,7 @@ class LogStore:
         """Everything durable, everything in segments, one last checkpoint: the next start replays nothing."""
         if self._task is not None:
             self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         await self.wal.drained()
         try:

@@ -291,6 +291,21 @@ def test_a_reader_does_not_see_what_was_cut_while_the_file_still_has_it() -> Non
     assert b"old 3" not in found
 
 
+def test_a_store_that_may_write_no_checkpoint_leaves_no_task_behind() -> None:
+    machine = Machine(1)
+
+    async def fail(store: LogStore) -> int:
+        store.start()
+        await append_durably(store, open_orders(store), b"value")
+        machine.disk.sync_failures = 1
+        with pytest.raises(OSError, match="input/output"):
+            await store.checkpoint()
+        await store.stop()
+        return len(machine.processes[-1].live_tasks())
+
+    assert machine.run(fail) == 1, "the test's own"
+
+
 def test_failed_rounds_keep_no_file_open() -> None:
     machine = Machine(1)
 
