@@ -113,7 +113,7 @@ cluster: setup ## three real nodes: failover, restarts, members (part of make te
 	$(BIN)/pytest tests/cluster
 
 cluster-long: setup ## the same in full length: CLUSTER_ROUNDS (200) kills, 30 s pauses, 100 runs
-	$(BIN)/pytest tests/cluster --cluster-long --cluster-rounds=$(CLUSTER_ROUNDS) --timeout=7200
+	$(BIN)/pytest tests/cluster --cluster-long --cluster-rounds=$(CLUSTER_ROUNDS) --timeout=7200 $(ARGS)
 
 bench-profiles: setup ## latency and rounds of each WAL profile
 	$(BIN)/python -m bench.profiles $(ARGS)

@@ -45,6 +45,8 @@ QUIET_SECONDS: Final = 0.15
 """A leader whose link broke and that says nothing for so long, more than a heartbeat, is taken for dead."""
 CAMPAIGN_SECONDS: Final = 0.1
 """How long after each other the survivors of a leader ask for votes."""
+CAMPAIGNS_MAX: Final = 4
+"""How often a survivor asks, after longer and longer waits, before it leaves that to its time-out."""
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
@@ -212,13 +214,23 @@ class RaftDriver:
         if core.node_id in voters:
             turn = (voters.index(core.node_id) + term) % len(voters)
             delay = CAMPAIGN_SECONDS * (turn + 0.5 * self._rng.random())
-            self._loop.call_later(delay, self._campaign, term)
+            self._loop.call_later(delay, self._campaign, term, 1)
 
-    def _campaign(self, term: int) -> None:
+    def _campaign(self, term: int, attempt: int) -> None:
+        """Ask for votes, and again soon while nobody leads.
+
+        Survivors on a busy machine may ask at the same moment and split their votes, or ask one that has yet
+        to notice the death. The election time-out of one to two seconds would be a long wait then.
+        """
         core = self._core
-        if core is not None and not self._stopped and core.leader_id is None and core.term == term:
+        if core is None or self._stopped or core.leader_id is not None:
+            return
+        if core.term == term or attempt > 1:
             core.campaign()
             self._pump()
+        if attempt < CAMPAIGNS_MAX:
+            delay = CAMPAIGN_SECONDS * 2**attempt * (0.5 + self._rng.random())
+            self._loop.call_later(delay, self._campaign, term, attempt + 1)
 
     def _tick(self) -> None:
         if self._stopped:

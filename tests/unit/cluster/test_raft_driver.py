@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cluster.raft_driver import RaftDriver
+from chronik.cluster.raft_driver import ELECTION_TICKS, TICK_SECONDS, RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.metadata.store import Committed
 from chronik.metrics import WriteStages
@@ -88,31 +88,38 @@ class Wires:
         raise Unavailable("nobody leads")
 
 
+async def three(loop: SimLoop, stages: dict[int, WriteStages], applied: dict[int, Applied]) -> Wires:
+    """Drivers of nodes 1 to 3, of which one leads and has heard from the others."""
+    wires = Wires()
+    for node_id in (1, 2, 3):
+        view = DiskView(SimDisk(random.Random(node_id)), loop.world, loop, lambda why: None)
+        store, _ = open_store(view, ROOT, StoreOptions())
+        log = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
+        stages[node_id], applied[node_id] = WriteStages(), Applied()
+        wires.nodes[node_id] = RaftDriver(
+            node_id=node_id,
+            voters=(1, 2, 3),
+            storage=RaftStorage(store, log, ROOT),
+            transport=wires,
+            rng=random.Random(node_id),
+            take_snapshot=bytes,
+            stages=stages[node_id],
+        )
+    for node_id, driver in wires.nodes.items():
+        await driver.start(applied[node_id])
+    await asyncio.sleep(10)
+    return wires
+
+
 def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
     """S06: counted on the node that proposed it, once for each follower, and no sooner than it is applied."""
     loop = SimLoop(random.Random(1))
-    stages = {node_id: WriteStages() for node_id in (1, 2, 3)}
-    applied = {node_id: Applied() for node_id in stages}
+    stages: dict[int, WriteStages] = {}
+    applied: dict[int, Applied] = {}
 
     async def main() -> None:
-        wires = Wires()
-        for node_id in stages:
-            view = DiskView(SimDisk(random.Random(node_id)), loop.world, loop, lambda why: None)
-            store, _ = open_store(view, ROOT, StoreOptions())
-            log = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
-            wires.nodes[node_id] = RaftDriver(
-                node_id=node_id,
-                voters=tuple(stages),
-                storage=RaftStorage(store, log, ROOT),
-                transport=wires,
-                rng=random.Random(node_id),
-                take_snapshot=bytes,
-                stages=stages[node_id],
-            )
-        for node_id, driver in wires.nodes.items():
-            await driver.start(applied[node_id])
-        await asyncio.sleep(10)  # of simulated time: one is elected, and has heard from the others
-        leader = next(node_id for node_id, driver in wires.nodes.items() if driver.is_leader)
+        wires = await three(loop, stages, applied)
+        (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
         heard = stages.pop(leader).followers
         for number in range(1, 11):
             wires.nodes[leader].propose(b"%d" % number)
@@ -128,6 +135,32 @@ def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
     assert loop.failures == []
     assert [len(one.commands) for one in applied.values()] == [10, 10, 10]
     assert [found.count for others in stages.values() for found in others.by_name().values()] == [0] * 10
+
+
+def test_survivors_that_split_their_votes_ask_again_soon() -> None:
+    """Both ask in the same turn: neither can win, and neither may wait for its election time-out."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        wires = await three(loop, {}, {})
+        (dead,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
+        await wires.nodes[dead].stop()
+        survivors = [driver for node_id, driver in wires.nodes.items() if node_id != dead]
+        term = survivors[0].core.term
+        for driver in survivors:
+            driver.core.forget_leader()
+        for driver in survivors:
+            driver._campaign(term, 1)
+        await asyncio.sleep(0.05)
+        assert [driver.core.term for driver in survivors] == [term + 1, term + 1]
+        assert not any(driver.is_leader for driver in survivors), "this vote was not split"
+        await asyncio.sleep(ELECTION_TICKS * TICK_SECONDS - 0.1)
+        assert [driver.is_leader for driver in survivors].count(True) == 1
+        for driver in survivors:
+            await driver.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
 
 
 def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> None:
