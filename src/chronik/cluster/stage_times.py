@@ -26,11 +26,14 @@ class StageTimes:
         self._proposed_at: dict[int, float] = {}
         """Until they are committed."""
         self._unapplied: dict[NodeId, deque[tuple[int, float]]] = {}
-        """By follower: index and time of committed entries that it has, as far as is known, yet to apply."""
+        """By follower: index and time of entries that it has, as far as is known, yet to apply."""
 
     def proposed(self, index: int) -> None:
         if len(self._proposed_at) < UNDER_WAY_MAX:
-            self._proposed_at[index] = clock()
+            began = self._proposed_at[index] = clock()
+            # Not when it is committed here: with a slow disk here, followers may have applied it by then.
+            for waiting in self._unapplied.values():
+                waiting.append((index, began))
 
     def written(self, entries: Iterable[Entry]) -> None:
         self._observe(self._stages.wal, entries)
@@ -41,10 +44,7 @@ class StageTimes:
     def committed(self, entries: Iterable[Entry]) -> None:
         self._observe(self._stages.committed, entries)
         for entry in entries:
-            began = self._proposed_at.pop(entry.index, None)
-            if began is not None:
-                for waiting in self._unapplied.values():
-                    waiting.append((entry.index, began))
+            self._proposed_at.pop(entry.index, None)
 
     def applied_by(self, follower: NodeId, index: int) -> None:
         waiting = self._unapplied.get(follower)

@@ -41,6 +41,18 @@ def test_each_entry_is_counted_once_for_each_follower() -> None:
     assert stages.followers.count == 4
 
 
+def test_followers_may_be_faster_than_the_leaders_own_disk() -> None:
+    """Two of three make a majority: they may have committed and applied what the leader has yet to write."""
+    made, stages = times(2, 3)
+    made.proposed(5)
+    made.applied_by(2, 5)
+    made.applied_by(3, 5)
+    assert (stages.committed.count, stages.followers.count) == (0, 2)
+    made.committed([entry(5)])
+    made.applied_by(2, 6)
+    assert (stages.committed.count, stages.followers.count) == (1, 2)
+
+
 def test_entries_of_others_are_not_counted() -> None:
     made, stages = times(2)
     made.written([entry(1)])
