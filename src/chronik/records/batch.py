@@ -141,9 +141,11 @@ def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeade
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the offset and epoch that the leader gives a batch; both lie outside the CRC."""
-    _I64.pack_into(buffer, position, base_offset)
-    struct.pack_into(">i", buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
+    """Write the offset and epoch that the leader gives the batch from `position` on; the CRC covers neither.
+
+    Its length stands between them and stays what it is: one call writes all three.
+    """
+    _PREFIX.pack_into(buffer, position, base_offset, len(buffer) - position - OVERHEAD_BYTES, leader_epoch)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, size: int, now_ms: int) -> None:

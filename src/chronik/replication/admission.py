@@ -10,7 +10,7 @@ from typing import Final
 
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import ErrorCode, RequestError
-from chronik.records.batch import BatchHeader, check_batch
+from chronik.records.batch import COMPRESSION_MASK, CONTROL_MASK, BatchHeader, check_batch
 from chronik.records.compression import Compression
 from chronik.records.editing import all_have_keys, body_of
 from chronik.records.reader import read_records
@@ -23,13 +23,14 @@ def admit(
     records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
     """The batch to append (the same one, unless it has to be recompressed), or RequestError."""
-    size, codec = len(records), header.compression
+    size, attributes = len(records), header.attributes
+    codec = attributes & COMPRESSION_MASK
     if size > config.max_message_bytes:
         raise RequestError(
             ErrorCode.message_too_large,
             f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",
         )
-    if header.is_control:
+    if attributes & CONTROL_MASK:
         raise RequestError(ErrorCode.invalid_record, "clients may not write control batches")
     if header.record_count != header.last_offset_delta + 1:
         raise RequestError(ErrorCode.invalid_record, "record count and offsets of the batch do not match")

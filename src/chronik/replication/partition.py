@@ -11,7 +11,14 @@ from uuid import UUID
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Partition as Assignment
 from chronik.model import NO_EPOCH, NO_LEADER, ErrorCode, NodeId, RequestError, StorageError, TopicPartition
-from chronik.records.batch import BatchHeader, check_batch, headers, stamp_append_time
+from chronik.records.batch import (
+    OVERHEAD_BYTES,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    check_batch,
+    headers,
+    stamp_append_time,
+)
 from chronik.replication.admission import admit
 from chronik.replication.link import Link
 from chronik.replication.progress import FollowerProgress
@@ -220,15 +227,14 @@ class Partition:
         if acks == ACKS_ALL:
             self.require_enough_replicas()
         header = check_batch(records)
-        if header.size_bytes != len(records):
+        if header.batch_length + OVERHEAD_BYTES != len(records):
             raise RequestError(ErrorCode.invalid_record, "a produce request carries one batch per partition")
-        if header.is_transactional and not in_transaction:
+        if header.attributes & TRANSACTIONAL_MASK and not in_transaction:
             raise RequestError(
                 ErrorCode.transactional_id_authorization_failed, "a transactional batch without its id"
             )
         records, header = admit(records, header, self.config, now_ms)
-        duplicate = self._check_producer(header)
-        if duplicate is not None:
+        if header.producer_id >= 0 and (duplicate := self._check_producer(header)) is not None:
             return duplicate
         append_time = -1
         if self.config.stamps_append_time:
@@ -258,7 +264,7 @@ class Partition:
 
     def _check_producer(self, header: BatchHeader) -> Appended | None:
         producers = self.log.producers
-        if header.producer_id < 0 or producers is None:
+        if producers is None:
             return None
         span = producers.check(
             producer_id=header.producer_id,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
+JOIN_BYTES_MAX: Final = 16 * 1024
+"""Below this, one copy costs less than a write of many small buffers."""
 
 
 class _Slot:
@@ -52,12 +54,12 @@ class _Slot:
         self.is_done = True
         if buffers:
             self.buffers = buffers
-        self._connection.answered(self)
+        self._connection.slot_done()
 
     def close(self) -> None:
         """Close the connection: the only way to tell a client that wants no answer that something failed."""
         self.is_done = True
-        self._connection.slot_done(self)
+        self._connection.slot_done()
         self._connection.close()
 
 
@@ -69,7 +71,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(listener.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
-        self._out: list[Buffer] = []
+        self._answered: list[_Slot] = []
+        """Slots at the head of the line whose answers leave with the next write."""
         self._flush_scheduled = False
         self._reading = True
         self._writable = True
@@ -97,7 +100,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.memory.release(self._held_bytes)
         self._held_bytes = 0
         self._note_stalled(0)
-        self._out.clear()
+        self._answered.clear()
         self._slots.clear()
 
     @property
@@ -106,7 +109,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        return not self._slots
+        return not self._slots and not self._answered
 
     def close(self) -> None:
         if self._transport is not None:
@@ -167,7 +170,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         header, offset = parse_request_header(frame)
         slot.api_key = header.api_key
         dispatcher = listener.dispatcher
-        if header.api_key in dispatcher.in_turn and (len(self._slots) > 1 or self._out or not self._writable):
+        if header.api_key in dispatcher.in_turn and (
+            len(self._slots) > 1 or self._answered or not self._writable
+        ):
             slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
         else:
             self._repeat = dispatcher.start(header, frame, offset, self.peer, slot) or self._repeat
@@ -191,25 +196,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # --- responses ---------------------------------------------------------------------------------
 
-    def answered(self, slot: _Slot) -> None:
-        self._stats.answered(slot.api_key, clock() - slot.started)
-        self.slot_done(slot)
-
-    def slot_done(self, slot: _Slot) -> None:
-        if self._transport is None:
-            return
-        self._held_bytes -= slot.frame_bytes
-        self._listener.memory.release(slot.frame_bytes)
+    def slot_done(self) -> None:
+        """A request got its answer, which leaves with others of this turn once all before it have theirs."""
         slots = self._slots
         while slots and slots[0].is_done:
-            self._out += slots.popleft().buffers
-        if not self._out:
-            self._start_next()
-        elif not self._flush_scheduled:
+            self._answered.append(slots.popleft())
+        if self._answered and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
-        if not self._reading:
-            self.update_reading()
 
     def _start_next(self) -> None:
         """Begin the request at the head of the line, if it waited for its turn and the client reads."""
@@ -223,18 +217,38 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        answered, self._answered = self._answered, []
         transport = self._transport
-        out, self._out = self._out, []
-        if transport is None or transport.is_closing():
+        if transport is None:
             return
-        self._stats.sent_bytes += sum(map(len, out))
-        if len(out) == 1:
-            transport.write(out[0])
-        else:
-            transport.writelines(out)
+        if not transport.is_closing():
+            self._send([buffer for slot in answered for buffer in slot.buffers], transport)
+        # The client is at work again; what nobody waits for comes now.
+        self._settle(answered)
         if self._slots:
             self._start_next()
-        else:
+        elif not self._answered:
             self._decoder.rest()
             if self.close_when_answered:
                 self.close()
+        if not self._reading:
+            self.update_reading()
+
+    def _send(self, buffers: list[Buffer], transport: asyncio.Transport) -> None:
+        size = sum(map(len, buffers))
+        self._stats.sent_bytes += size
+        if len(buffers) > 1 and size < JOIN_BYTES_MAX:
+            transport.write(b"".join(buffers))
+        elif len(buffers) > 1:
+            transport.writelines(buffers)
+        elif buffers:
+            transport.write(buffers[0])
+
+    def _settle(self, answered: list[_Slot]) -> None:
+        """Count what was answered, and give back the memory of its requests."""
+        now, freed = clock(), 0
+        for slot in answered:
+            freed += slot.frame_bytes
+            self._stats.answered(slot.api_key, now - slot.started)
+        self._held_bytes -= freed
+        self._listener.memory.release(freed)

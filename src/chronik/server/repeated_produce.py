@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from chronik.model import RequestError
-from chronik.replication.partition import Appended, Partition
+from chronik.replication.partition import Partition
 from chronik.server.dispatch import RequestContext, Responder
 from chronik.wire.produce import ProducePartition, ProduceResult, SingleAnswer, last_records
 
@@ -69,8 +69,12 @@ class RepeatedProduce:
             appended = partition.append(records, 1, services.now_ms())
         except RequestError:
             return False  # nothing was appended; on the long way the client hears why
-        waiting = _Waiting(self, correlation_id, responder, appended, partition.log.log_start_offset)
-        partition.when_acked(appended.next_offset, 1, waiting.acked)
+        base_offset, next_offset, log_append_time_ms, _ = appended
+        # The answer is made now and not when the disk has the batch: then the client waits for it.
+        answer = self.answer.frame(
+            correlation_id, base_offset, log_append_time_ms, partition.log.log_start_offset
+        )
+        partition.when_acked(next_offset, 1, _Waiting(self, correlation_id, responder, answer).acked)
         return True
 
     @property
@@ -89,28 +93,18 @@ class RepeatedProduce:
 class _Waiting:
     """A request between its append and its answer."""
 
-    __slots__ = ("_appended", "_correlation_id", "_log_start_offset", "_repeat", "_responder")
+    __slots__ = ("_correlation_id", "_frame", "_repeat", "_responder")
 
     def __init__(
-        self,
-        repeat: RepeatedProduce,
-        correlation_id: int,
-        responder: Responder,
-        appended: Appended,
-        log_start_offset: int,
+        self, repeat: RepeatedProduce, correlation_id: int, responder: Responder, frame: bytes
     ) -> None:
         self._repeat = repeat
         self._correlation_id = correlation_id
         self._responder = responder
-        self._appended = appended
-        self._log_start_offset = log_start_offset
+        self._frame = frame
 
     def acked(self, error: RequestError | None) -> None:
-        if error is not None:
+        if error is None:
+            self._responder.respond([self._frame])
+        else:
             self._repeat.refuse(self._correlation_id, self._responder, error)
-            return
-        base_offset, _, log_append_time_ms, _ = self._appended
-        frame = self._repeat.answer.frame(
-            self._correlation_id, base_offset, log_append_time_ms, self._log_start_offset
-        )
-        self._responder.respond([frame])

@@ -108,3 +108,32 @@ def test_metadata_behind_a_slow_request_is_as_new_as_the_moment_it_leaves() -> N
             await listener.stop()
 
     asyncio.run(run())
+
+
+def test_an_answer_that_is_about_to_leave_is_not_lost_when_the_node_stops() -> None:
+    stops: list[asyncio.Task[None]] = []
+
+    @handles_hot(ApiKey.PRODUCE, versions=(3, 13), advertised_from=0)
+    def produce(call: HotCall) -> None:
+        stops.append(asyncio.get_running_loop().create_task(stop()))
+        call.responder.respond([struct.pack(">ii", 4, call.context.header.correlation_id)])
+
+    harness = Harness(handlers=[produce])
+    listeners: list[KafkaListener] = []
+
+    async def stop() -> None:
+        await listeners[0].stop()
+
+    async def run() -> None:
+        listener = KafkaListener(dispatcher=harness.dispatcher, limits=Limits(), pressures=())
+        listeners.append(listener)
+        port = await listener.bind("127.0.0.1", 0)
+        await listener.serve()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(encode_request(ApiKey.PRODUCE, 3, 9, "test", {"acks": 1}))
+        async with asyncio.timeout(60):
+            assert await reader.readexactly(8) == struct.pack(">ii", 4, 9)
+            await stops[0]
+        writer.close()
+
+    asyncio.run(run())
