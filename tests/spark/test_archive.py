@@ -17,6 +17,7 @@ import tantivy
 from pyspark.sql import SparkSession
 
 from chronik.model import ChronikError
+from chronik.published.paths import Paths
 from chronik.spark.jobs.archive import ArchiveOptions, archive
 from chronik.spark.jobs.compact import CompactOptions, compact
 from chronik.spark.jobs.index import IndexOptions, index, read_manifest
@@ -229,7 +230,9 @@ def test_an_index_grows_by_what_is_new(spark: SparkSession, topics: Topics, tmp_
     searcher = opened.searcher()
 
     def hits(text: str) -> int:
-        found: Any = searcher.search(opened.parse_query(text, ["_text"]), 100)
-        return int(found.count)
+        result: Any = searcher.search(opened.parse_query(text, ["_text"]), 100)
+        return int(result.count)
 
-    assert (hits("alpha"), hits("omega"), hits("plain"), hits("json.n:7")) == (50, 1, 1, 1)
+    found = hits("json.word:alpha"), hits("json.word:omega"), hits("plain"), hits("json.n:7")
+    assert found == (50, 1, 1, 1)
+    assert list(Paths.load(tmp_path / topic / manifest.path)) == ["n", "word"]
