@@ -44,6 +44,8 @@ COMPANY_SECONDS_MAX: Final = 0.002
 """How long a small round waits for those that usually come along (`company`).
 The loop counts whole milliseconds: a shorter time may be none."""
 COMPANY_MAX: Final = 32
+WAIT_PAYS: Final = 3
+"""To wait for company pays if it takes no longer than so many rounds."""
 GATHER_TURNS_MAX: Final = 8
 """How many turns of the loop a round waits at most while each of them brings more entries."""
 
@@ -151,6 +153,7 @@ class Wal:
         self._company = Company()
         self._awaited = 0
         """How many entries a round waits for that could start; 0 if none does."""
+        self._awaited_since = 0.0
         self.stats = WalStats()
 
     # --- appending ---------------------------------------------------------------------------------
@@ -177,7 +180,7 @@ class Wal:
         self._pending_bytes += len(payload) + ENTRY_HEADER_BYTES
         if self._awaited:
             if len(pending) >= self._awaited:
-                self._company.came()
+                self._company.came(in_time=clock() - self._awaited_since <= WAIT_PAYS * self._inline_seconds)
                 self._stop_waiting()
         elif not self._in_round and self._timer is None:
             self._schedule_round()
@@ -232,6 +235,7 @@ class Wal:
             self._timer = self._loop.call_soon(self._gather, turns + 1, waiting)
         elif waiting < (expected := self._company.expected) and self._may_wait_for(expected):
             self._awaited = expected
+            self._awaited_since = clock()
             self._timer = self._loop.call_later(COMPANY_SECONDS_MAX, self._nobody_came)
         else:
             self._start_round()

@@ -24,7 +24,7 @@ def rounds_with(company: Company, population: int, rounds: int) -> int:
             in_vain += 1
             company.stayed_away(population)
         elif company.expected > 1:
-            company.came()
+            company.came(in_time=True)
         company.round_done()
     return in_vain
 
@@ -48,6 +48,19 @@ def test_those_that_left_are_not_waited_for() -> None:
     rounds_with(company, 5, TRIAL_ROUNDS_FIRST + 3 * TRIAL_ROUNDS_MIN)
     assert rounds_with(company, 2, TRIAL_ROUNDS_MIN) <= 3
     assert company.expected == 2
+
+
+def test_those_that_come_at_their_own_pace_are_not_waited_for() -> None:
+    """A message every millisecond: a second one always comes, but long after a sync would have been over."""
+    company = Company()
+    waits = 0
+    for _ in range(20 * TRIAL_ROUNDS_MAX):
+        if company.expected > 1:
+            waits += 1
+            company.came(in_time=False)
+        company.round_done()
+    assert waits <= 20 * TRIAL_ROUNDS_MAX / 400
+    assert company.expected <= 2
 
 
 def test_one_stall_is_no_reason_to_expect_fewer() -> None:
