@@ -6,8 +6,9 @@ import base64
 import uuid
 from pathlib import Path
 
+from chronik.testing import free_ports
 from tests import java
-from tests.process import HOST, ServerProcess, free_ports
+from tests.process import HOST, ServerProcess
 
 HEAP = ("-Xms1g", "-Xmx1g")
 """What Apache Kafka's own start script gives it."""

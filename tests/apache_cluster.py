@@ -11,9 +11,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from chronik.testing import free_ports
 from tests import java
 from tests.apache import HEAP
-from tests.process import HOST, POLL_S, ServerProcess, brokers_seen, free_ports
+from tests.process import HOST, POLL_S, ServerProcess, brokers_seen
 
 
 class ApacheNode(ServerProcess):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.process import ServerProcess, free_ports
+from chronik.testing import free_ports
+from tests.process import ServerProcess
 
 SOURCE = Path(__file__).parents[1] / "src"
 

@@ -21,18 +21,6 @@ class ServerFailed(AssertionError):
     """The server did not start or stop as it should; the message holds the end of its log."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, all different: the sockets are held until the last one is found."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def brokers_seen(port: int, timeout_s: float = 2) -> int:
     """How many brokers a Metadata request (version 1) to this port names; 0 when nobody answers."""
     body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from chronik.testing import free_ports
 from tests.node import SOURCE, ChronikNode
-from tests.process import free_ports
 
 ROOT = SOURCE.parent
 CHRONIK = shlex.join([sys.executable, "-c", "from chronik.cli import main; main()"])

@@ -15,8 +15,8 @@ from types import TracebackType
 import pyspark
 import pytest
 
+from chronik.testing import free_ports
 from tests.node import SOURCE, ChronikNode
-from tests.process import free_ports
 from tests.spark.processes import descendants, is_worker, wait_for
 from tests.spark.test_kills import archived, fingerprint, kill
 from tests.spark.topics import Topics

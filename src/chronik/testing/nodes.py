@@ -57,6 +57,8 @@ class Nodes:
         self._background = BackgroundLoop()
         self._network: Network | None = self._background.call(Network) if can_partition else None
         self._inside: dict[NodeId, Peer] = {}
+        self._ports: set[int] = set()
+        """Of all nodes. Nobody listens on those of a node that is down, but they are its own."""
         self._processes: dict[NodeId, NodeProcess] = {}
         self._paused: set[NodeId] = set()
         empty = ClusterLayout.new(self.folder, nodes, FirstPorts(), **settings)
@@ -241,15 +243,20 @@ class Nodes:
 
     def _new_peer(self, node_id: NodeId) -> Peer:
         """Addresses of a node: what others are told, and behind the proxies where it really listens."""
-        kafka, wal, raft, http = (Address(HOST, port) for port in free_ports(4))
+        kafka, wal, raft, http = (Address(HOST, port) for port in self._new_ports(4))
         inside = Peer(id=node_id, kafka=kafka, wal=wal, raft=raft, http=http)
         self._inside[node_id] = inside
         if self._network is None:
             return inside
-        outside_wal, outside_raft = free_ports(2)
+        outside_wal, outside_raft = self._new_ports(2)
         for outside, address in ((outside_wal, wal), (outside_raft, raft)):
             self._background.run(self._network.expose(node_id, outside, address.port or 0))
         return replace(inside, wal=Address(HOST, outside_wal), raft=Address(HOST, outside_raft))
+
+    def _new_ports(self, count: int) -> list[int]:
+        found = free_ports(count, given=self._ports)
+        self._ports.update(found)
+        return found
 
     def _take(self, peer: Peer) -> None:
         inside = self._inside[peer.id]

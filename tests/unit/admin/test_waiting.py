@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chronik.config import Address, Peer, Settings
 from chronik.node import Node
-from tests.process import free_ports
+from chronik.testing import free_ports
 from tests.unit.admin.support import HOST, Http
 
 DEADLINE_S = 60
