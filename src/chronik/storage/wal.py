@@ -307,6 +307,7 @@ class Wal:
         if self._inline_seconds > INLINE_SECONDS_MAX:
             self._inline_seconds = 0.0
             self._inline_from = self._loop.time() + INLINE_PAUSE_SECONDS
+        self._company.round_done()
         self._round_done(result, failure)
 
     def _take_round(self) -> tuple[list[_Pending], int]:
@@ -394,7 +395,6 @@ class Wal:
         seconds = clock() - self._round_clock
         stats.round_seconds.observe(seconds)
         stats.round_entries.observe(len(entries))
-        self._company.round_done()
         # What follows is durable with what precedes it: a sink hears of its newest entry alone.
         for sink, token in {entry.sink: entry.token for entry in entries}.items():
             sink.committed(token)

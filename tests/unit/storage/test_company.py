@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from chronik.storage import wal
 from chronik.storage.company import TRIAL_ROUNDS_FIRST, TRIAL_ROUNDS_MAX, TRIAL_ROUNDS_MIN, Company
 from chronik.storage.store import StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
-from tests.unit.storage.support import append, open_orders, opened, read_values
+from tests.unit.storage.support import append, append_durably, open_orders, opened, read_values
 
 GATHERING = StoreOptions(wal=WalOptions(profile=PROFILES["high"], file_bytes=1 << 20))
 
@@ -102,6 +103,23 @@ def test_a_round_does_not_wait_for_long(tmp_path: Path) -> None:
             async with asyncio.timeout(60):
                 await store.wal.drained()
             assert await read_values(log) == [(0, b"alone")]
+
+    asyncio.run(run())
+
+
+def test_rounds_that_cannot_wait_teach_nothing(tmp_path: Path) -> None:
+    """In the lane no round waits: whatever was expected there would never be found wrong."""
+
+    async def run() -> None:
+        async with opened(tmp_path, GATHERING) as (store, _):
+            log = open_orders(store)
+            store.wal._company._rounds_to_trial = 1
+            store.wal._inline_from = math.inf
+            await append_durably(store, log, b"in the lane")
+            assert store.wal._company.expected == 1
+            store.wal._inline_from = 0.0
+            await append_durably(store, log, b"on the loop")
+            assert store.wal._company.expected == 2
 
     asyncio.run(run())
 
