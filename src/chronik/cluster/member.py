@@ -293,7 +293,7 @@ class ClusterMember:
         return self._is_registered and not self.is_removed and self._hears_controller()
 
     def _hears_controller(self) -> bool:
-        return self.raft.is_leader or self._loop.time() - self.raft.last_contact < LEASE_SECONDS
+        return self._loop.time() - self.raft.last_contact < LEASE_SECONDS or self.raft.leads_alone
 
     def controller_id(self) -> int:
         leader = self.raft.leader_id

@@ -35,6 +35,7 @@ from chronik.raft import (
     Status,
 )
 from chronik.raft.messages import FROM_LEADER, AppendResponse, InstallSnapshot, Message
+from chronik.raft.quorum import agreed_value
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,9 @@ class RaftDriver:
         self._soft_listeners: list[Callable[[SoftState], None]] = []
         self._membership_listeners: list[Callable[[], None]] = []
         self.last_contact = self._loop.time()
-        """When the leader was last heard of, or this node last was the leader."""
+        """When the leader was last heard of; as the leader, when a majority was."""
+        self._heard: dict[NodeId, float] = {}
+        """When each follower last answered in this node's own term as the leader."""
         self.applied_term = 0
         self._applied_index = 0
         """Handed to the listener; a core that is built anew starts over from its snapshot."""
@@ -154,6 +157,11 @@ class RaftDriver:
         return self._core is not None and self._core.is_leader
 
     @property
+    def leads_alone(self) -> bool:
+        """Whether there is nobody who could have deposed this node."""
+        return self.is_leader and self.core.log.membership.voters == (self._config.node_id,)
+
+    @property
     def leader_id(self) -> NodeId | None:
         return self._core.leader_id if self._core is not None else None
 
@@ -183,6 +191,8 @@ class RaftDriver:
         if isinstance(message, AppendResponse):
             self._times.applied_by(message.sender, message.applied)
         self._core.step(message)
+        if self._core.is_leader and message.term == self._core.term:
+            self._heard[message.sender] = self._loop.time()
         self._schedule_pump()
 
     def report_unreachable(self, peer: NodeId) -> None:
@@ -238,9 +248,15 @@ class RaftDriver:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         self.core.tick()
         if self.core.is_leader:
-            self.last_contact = self._loop.time()
+            self.last_contact = max(self.last_contact, self._majority_heard())
         self._transport.tick()
         self._pump()
+
+    def _majority_heard(self) -> float:
+        """When a majority was last heard of, this node included, which always hears itself."""
+        own, now = self._config.node_id, self._loop.time()
+        voters = self.core.log.membership.voters
+        return agreed_value(voters, lambda voter: now if voter == own else self._heard.get(voter, 0.0))
 
     async def append(self, data: bytes, *, may_ask: bool = True) -> int:
         """Propose here if this node leads, else through the leader. Raises Unavailable.

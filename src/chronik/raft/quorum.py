@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from chronik.model import NodeId
 
 __all__ = ["VoteResult", "agreed_value", "majority", "tally"]
+
+
+Value = TypeVar("Value", int, float)
 
 
 class VoteResult(enum.Enum):
@@ -20,7 +24,7 @@ def majority(voters: Collection[NodeId]) -> int:
     return len(voters) // 2 + 1
 
 
-def agreed_value(voters: Collection[NodeId], value_of: Callable[[NodeId], int]) -> int:
+def agreed_value(voters: Collection[NodeId], value_of: Callable[[NodeId], Value]) -> Value:
     """The highest value that a majority of the voters has reached; 0 without voters."""
     if not voters:
         return 0

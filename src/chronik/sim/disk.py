@@ -50,6 +50,14 @@ class SimDisk:
         self.root.lose_power(self.rng, PurePath("/"), told, now)
         return told
 
+    def finish(self, now: float) -> None:
+        """A process was killed: calls that it is in come to their end, as they do in a kernel.
+
+        Work in a lane is done at once and takes its time afterwards. Whoever comes next sees all of it, so
+        none of it may be less than it was: a rename without the sync that it came after.
+        """
+        self.root.finish(now)
+
     def files(self) -> list[tuple[PurePath, Inode]]:
         return list(self.root.walk(PurePath("/")))
 

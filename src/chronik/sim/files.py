@@ -60,6 +60,11 @@ class _Unsynced(Generic[C]):
         self._syncs = [(until, covered - count) for until, covered in self._syncs]
         return saved
 
+    def finish(self, now: float) -> None:
+        """Let what is still under way be over now."""
+        self._changes = [(min(at, now), change) for at, change in self._changes]
+        self._syncs = [(min(until, now), count) for until, count in self._syncs]
+
     def take_all(self, now: float) -> list[C]:
         """Everything that has happened by now; what has not never will."""
         changes, self._changes = self._changes, []
@@ -148,6 +153,9 @@ class Inode:
     def _save(self, now: float) -> None:
         for change in self._unsynced.take_saved(now):
             _apply(self._durable, change)
+
+    def finish(self, now: float) -> None:
+        self._unsynced.finish(now)
 
     def fail_sync(self, rng: random.Random) -> None:
         """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
@@ -267,6 +275,12 @@ class Directory:
     def _save(self, now: float) -> None:
         for change in self._unsynced.take_saved(now):
             _apply_name(self._durable, change)
+
+    def finish(self, now: float) -> None:
+        """Let all calls that are under way be over, here and below."""
+        self._unsynced.finish(now)
+        for entry in self.entries.values():
+            entry.finish(now)
 
     def lose_power(self, rng: random.Random, path: PurePath, told: list[str], now: float = inf) -> None:
         self._save(now)

@@ -195,7 +195,9 @@ class SimNode:
         if self._death is not None and not self._death.done():
             self._death.set_result(None)
         self.world.bury(process, power_lost=power_lost)
-        if power_lost:
+        if not power_lost:
+            self.disk.finish(self.world.loop.now)
+        else:
             for what in self.disk.lose_power(self.world.loop.now):
                 self.world.trace.detail(self.name, f"after the power loss: {what}")
 

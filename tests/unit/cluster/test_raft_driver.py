@@ -137,6 +137,33 @@ def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
     assert [found.count for others in stages.values() for found in others.by_name().values()] == [0] * 10
 
 
+def test_a_leader_that_hears_nobody_does_not_take_itself_for_heard() -> None:
+    """It counts as the leader until its next look for a quorum; the others may have another one by then."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        wires = await three(loop, {}, {})
+        (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
+        cut_off, others = wires.nodes[leader], [n for n in wires.nodes if n != leader]
+        assert loop.time() - cut_off.last_contact < ELECTION_TICKS * TICK_SECONDS / 2
+        survivor, silent = (wires.nodes[node_id] for node_id in others)
+        await silent.stop()
+        await asyncio.sleep(2)
+        assert loop.time() - cut_off.last_contact < ELECTION_TICKS * TICK_SECONDS / 2, "a majority is there"
+        await survivor.stop()
+        last, stepped_down = loop.time(), False
+        while loop.time() - last < 3 * ELECTION_TICKS * TICK_SECONDS:
+            await asyncio.sleep(TICK_SECONDS)
+            assert cut_off.last_contact <= last + TICK_SECONDS
+            stepped_down = stepped_down or not cut_off.is_leader
+        assert stepped_down
+        assert not cut_off.leads_alone
+        await cut_off.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+
+
 def test_survivors_that_split_their_votes_ask_again_soon() -> None:
     """Both ask in the same turn: neither can win, and neither may wait for its election time-out."""
     loop = SimLoop(random.Random(1))

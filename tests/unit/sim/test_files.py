@@ -43,6 +43,22 @@ def test_a_sync_need_not_wait_for_one_that_began_before_it() -> None:
         assert inode.read(0, 15) == b"a" * 10 + b"b" * 5
 
 
+def test_calls_of_a_killed_process_are_over_when_another_one_looks() -> None:
+    """A rename is seen only if the sync before it in the same work is over: not one without the other."""
+    for seed in SEEDS:
+        root, inode = Directory(), Inode()
+        root.link("new", inode, 0.0)
+        inode.write(0, b"whole", 0.0)
+        inode.sync(0.0, 5.0)
+        root.rename("new", "file", 5.0)
+        root.finish(1.0)
+        root.sync(2.0, 2.0)
+        root.lose_power(random.Random(seed), PurePath("/"), [], 3.0)
+        file = root.entries["file"]
+        assert isinstance(file, Inode)
+        assert file.read(0, 5) == b"whole"
+
+
 def test_unsynced_bytes_are_lost_kept_or_zeros() -> None:
     found = outcomes(lambda inode: inode.write(10, b"b" * 5))
     assert found == {b"a" * 10, b"a" * 10 + b"b" * 5, b"a" * 10 + bytes(5)}
