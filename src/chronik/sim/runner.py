@@ -16,7 +16,7 @@ from typing import Final
 from chronik.check import write_history
 from chronik.sim.scenario import SCENARIOS, Result, Scenario, run_seed
 
-_COLLECT_EVERY: Final = 5
+_COLLECT_EVERY: Final = 10
 _FAILURES_SHOWN: Final = 20
 
 
@@ -56,14 +56,13 @@ def run_one(job: tuple[int, str]) -> Outcome:
     seed, name = job
     result = run_seed(seed, SCENARIOS[name])
     if seed % _COLLECT_EVERY == 0:
-        gc.collect()  # what a world leaves behind goes in one sweep, not in many while it is still in use
+        gc.collect()
     return Outcome(seed, tuple(result.failures), result.counts, result.acked, result.read, result.steps)
 
 
 def run_many(seeds: Sequence[int], scenario: Scenario, workers: int) -> Iterator[Outcome]:
     """Outcomes as they come in. Workers are forked, so that imports are paid for once."""
     jobs = [(seed, scenario.name) for seed in seeds]
-    gc.disable()
     if workers == 1:
         yield from map(run_one, jobs)
         return
