@@ -172,22 +172,29 @@ class LogStore:
         return deletion.done
 
     def forget_missing(self, known: Callable[[bytes, int], bool]) -> None:
-        """After metadata is known: drop logs that belong to no partition any more. Blocking, at start-up."""
-        for key in [key for key in self._at_rest if not known(*key)]:
-            state = self._at_rest.pop(key)
-            self._remove_orphan(TopicPartition(state.topic, state.partition))
-        for key in [key for key in self._logs if not known(*key)]:
-            gone = self._logs.pop(key)
-            gone.discard()
-            gone.close()
-            self.flusher.unsynced.pop(gone, None)
-            self._remove_orphan(gone.tp)
+        """After metadata is known: drop logs that belong to no partition any more."""
+        missing = [(key, log_.tp) for key, log_ in self._logs.items() if not known(*key)]
+        for key, state in self._at_rest.items():
+            if not known(*key):
+                missing.append((key, TopicPartition(state.topic, state.partition)))
+        for key, tp in missing:
+            if not self._is_made_again(key, tp):
+                deletion = self.delete_log(tp, UUID(bytes=key[0]))
+                deletion.add_done_callback(_say_what_failed)
+                continue
+            # The directory has the newer one's files, and nobody will ask for the older one again.
+            self._at_rest.pop(key, None)
+            gone = self._logs.pop(key, None)
+            if gone is not None:
+                gone.discard()
+                gone.close()
+                self.flusher.unsynced.pop(gone, None)
 
-    def _remove_orphan(self, tp: TopicPartition) -> None:
-        in_use = any(log_.tp == tp for log_ in self._logs.values())
-        at_rest = any((state.topic, state.partition) == tp for state in self._at_rest.values())
-        if not in_use and not at_rest:
-            self.disk.remove_tree(log_directory(self.root, tp))
+    def _is_made_again(self, key: LogKey, tp: TopicPartition) -> bool:
+        """Whether there is another log of this name: of a topic that was deleted and made again."""
+        return any(log_.tp == tp for other, log_ in self._logs.items() if other != key) or any(
+            (state.topic, state.partition) == tp for other, state in self._at_rest.items() if other != key
+        )
 
     async def save_hard_state(self, data: bytes) -> None:
         """Raft's term and vote, durable when this returns."""
@@ -340,6 +347,11 @@ class _Deletion:
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
+
+
+def _say_what_failed(deletion: asyncio.Future[None]) -> None:
+    if not deletion.cancelled() and (error := deletion.exception()) is not None:
+        log.error("a log that is not this node's any more could not be deleted: %s", error)
 
 
 class _FutureSink:

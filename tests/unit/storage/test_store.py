@@ -12,10 +12,10 @@ import pytest
 
 from chronik.model import RequestError, StorageError, TopicPartition
 from chronik.storage import checkpoint, reading
-from chronik.storage.disk import RealDisk, RealFile
+from chronik.storage.disk import Lane, RealDisk, RealFile
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import _Recovery
-from chronik.storage.store import StoreOptions
+from chronik.storage.store import StoreOptions, log_directory
 from chronik.storage.wal import PROFILES, WalOptions, WalSink
 from tests.unit.storage.support import (
     OPTIONS,
@@ -500,6 +500,28 @@ def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> N
         async with opened(tmp_path) as (store, _):
             store.forget_missing(lambda topic_id, _: topic_id == other.bytes)
             assert await read_values(store.open_log(tp, other, LogConfig())) == numbered(0, 1)
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_moved_away_while_the_node_was_down_is_not_remembered_without_its_files(
+    tmp_path: Path,
+) -> None:
+    """It may come back after another crash: a log that claims records it has not would count as in sync."""
+    tp = TopicPartition("orders", 0)
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            await fill(store, open_orders(store), 0, 10)
+        async with opened(tmp_path, crash=True) as (store, _):
+            store.forget_missing(lambda topic_id, _: False)
+            await store.wal.drained()
+            await store.disk.run(Lane.BACKGROUND, lambda: None)  # where files are removed, in their order
+            assert not log_directory(tmp_path, tp).exists()
+        async with opened(tmp_path) as (store, _):
+            again = store.open_log(tp, TOPIC_ID, LogConfig())
+            assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+            assert await read_values(again) == []
 
     asyncio.run(run())
 
