@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -148,11 +149,7 @@ class LogStore:
         made, since both wait for the WAL in its order and then stand in the same lane.
         """
         key = (topic_id.bytes, tp.partition)
-        gone = self._logs.pop(key, None)
-        is_on_disk = self._at_rest.pop(key, None) is not None or (gone is not None and gone.is_on_disk)
-        if gone is not None:
-            gone.discard()
-            self.flusher.unsynced.pop(gone, None)
+        gone, is_on_disk = self._take(key)
         directory = log_directory(self.root, tp)
         doomed = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
 
@@ -173,28 +170,32 @@ class LogStore:
 
     def forget_missing(self, known: Callable[[bytes, int], bool]) -> None:
         """After metadata is known: drop logs that belong to no partition any more."""
-        missing = [(key, log_.tp) for key, log_ in self._logs.items() if not known(*key)]
-        for key, state in self._at_rest.items():
-            if not known(*key):
-                missing.append((key, TopicPartition(state.topic, state.partition)))
-        for key, tp in missing:
-            if not self._is_made_again(key, tp):
+        names = {key: log_.tp for key, log_ in self._logs.items()}
+        names |= {key: TopicPartition(state.topic, state.partition) for key, state in self._at_rest.items()}
+        logs_of_name = Counter(names.values())
+        for key, tp in names.items():
+            if known(*key):
+                continue
+            if logs_of_name[tp] == 1:
                 deletion = self.delete_log(tp, UUID(bytes=key[0]))
                 deletion.add_done_callback(_say_what_failed)
                 continue
-            # The directory has the newer one's files, and nobody will ask for the older one again.
-            self._at_rest.pop(key, None)
-            gone = self._logs.pop(key, None)
+            # The directory has the files of a newer one, made after its topic was deleted; nobody will ask
+            # for the older one again.
+            logs_of_name[tp] -= 1
+            gone, _ = self._take(key)
             if gone is not None:
-                gone.discard()
                 gone.close()
-                self.flusher.unsynced.pop(gone, None)
 
-    def _is_made_again(self, key: LogKey, tp: TopicPartition) -> bool:
-        """Whether there is another log of this name: of a topic that was deleted and made again."""
-        return any(log_.tp == tp for other, log_ in self._logs.items() if other != key) or any(
-            (state.topic, state.partition) == tp for other, state in self._at_rest.items() if other != key
-        )
+    def _take(self, key: LogKey) -> tuple[PartitionLog | None, bool]:
+        """Forget a log: what was open of it, and whether it had a file."""
+        gone = self._logs.pop(key, None)
+        is_on_disk = self._at_rest.pop(key, None) is not None
+        if gone is None:
+            return None, is_on_disk
+        gone.discard()
+        self.flusher.unsynced.pop(gone, None)
+        return gone, is_on_disk or gone.is_on_disk
 
     async def save_hard_state(self, data: bytes) -> None:
         """Raft's term and vote, durable when this returns."""
