@@ -28,13 +28,12 @@ from chronik.query.messages import (
     read_frame,
     write_frame,
 )
+from chronik.query.priority import give_way
 from chronik.query.request import SearchRequest
 from chronik.query.searching import Search
 
 log = logging.getLogger("chronik.query")
 
-NICENESS: Final = 15
-"""Beside a busy broker a core gives this process a thirtieth of its time; an idle one, all."""
 REFRESH_SECONDS: Final = 5.0
 QUESTIONS_AT_ONCE: Final = 32
 Message: TypeAlias = Question | Assignment
@@ -167,8 +166,7 @@ async def main() -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    give_way()
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -78,6 +78,14 @@ def leading(store: LogStore) -> Follower:
     return far
 
 
+async def opened_by_leader(store: LogStore) -> Follower:
+    """One that has said that its log is empty."""
+    follower = leading(store)
+    await follower.hears(FrameType.OPEN)
+    follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
+    return follower
+
+
 def test_a_follower_whose_next_batch_is_gone_is_asked_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,9 +93,7 @@ def test_a_follower_whose_next_batch_is_gone_is_asked_where_it_stands(
 
     async def run() -> None:
         async with opened(tmp_path) as (store, _):
-            follower = leading(store)
-            await follower.hears(FrameType.OPEN)
-            follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
+            follower = await opened_by_leader(store)
             await follower.hears(FrameType.START)
 
             def gone(*_: object) -> None:
@@ -122,9 +128,7 @@ def test_how_soon_a_follower_knows_the_watermark_is_sampled(
 
     async def run() -> None:
         async with opened(tmp_path) as (store, _):
-            follower = leading(store)
-            await follower.hears(FrameType.OPEN)
-            follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
+            follower = await opened_by_leader(store)
             await follower.hears(FrameType.WATERMARK)  # that of an empty log
             follower.samples.clear()
             propagation = follower.side.propagation

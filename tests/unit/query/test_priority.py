@@ -1,0 +1,35 @@
+"""A process that gives way to the broker, threads that it starts later included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from chronik.query.priority import NICENESS
+
+SHOW = """
+import os, threading
+from chronik.query import priority
+before = os.nice(0)
+if {is_old}:
+    priority._SCHED_SETATTR = {{}}
+priority.give_way()
+show = lambda: print(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) - before)
+thread = threading.Thread(target=show)
+show()
+thread.start()
+"""
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["slices", "a system without slices"])
+def test_gives_way(is_old: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW.format(is_old=is_old)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [str(NICENESS)] * 2
