@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from uuid import UUID
 
 from chronik.metadata import events as e
@@ -68,7 +68,7 @@ class ReplicaManager:
     def may_lead(self) -> bool:
         return self._may_lead()
 
-    def all(self) -> Iterable[Partition]:
+    def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
     # --- following the metadata ----------------------------------------------------------------------

@@ -38,12 +38,25 @@ class SimDisk:
         self.root = Directory()
         self.free_bytes: int | None = None
         """None: as much as anybody wants."""
-        self.slowness = 1.0
-        """Every sync takes so many times longer."""
+        self._slowness = 1.0
+        self.view: DiskView | None = None
+        """Of the process that uses it, or used it last."""
         self.sync_failures = 0
         """So many of the next syncs fail."""
         self.is_local = rng.random() < 0.5
         """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's lane."""
+
+    @property
+    def slowness(self) -> float:
+        """Every sync takes so many times longer."""
+        return self._slowness
+
+    @slowness.setter
+    def slowness(self, factor: float) -> None:
+        """Also what is under way gets quicker when the disk does, else a fault would outlast its end."""
+        if factor < self._slowness and self.view is not None:
+            self.view.hasten(self._slowness / factor)
+        self._slowness = factor
 
     def lose_power(self, now: float = inf) -> list[str]:
         told: list[str] = []
@@ -84,11 +97,15 @@ class SimDisk:
 
 
 class _Job:
-    __slots__ = ("done", "work")
+    __slots__ = ("done", "failure", "finishes_at", "result", "work")
 
     def __init__(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         self.work = work
         self.done = done
+        self.finishes_at: float | None = None
+        """Known once it has begun."""
+        self.result: Any = None
+        self.failure: BaseException | None = None
 
 
 class SimFile:
@@ -180,6 +197,7 @@ class DiskView:
         self, disk: SimDisk, process: Process, loop: SimLoop, on_crash: Callable[[str], None]
     ) -> None:
         self.disk = disk
+        disk.view = self
         self.process = process
         self._loop = loop
         self._on_crash = on_crash
@@ -361,25 +379,36 @@ class DiskView:
     def _start(self, lane: Lane) -> None:
         """As callbacks of the process, so that they stop when it is paused or dead."""
         job = self._lanes[lane][0]
-        result, failure = None, None
         self._spent = 0.0
         self._in_lane = True
         try:
-            result = job.work()
+            job.result = job.work()
         except Crashed:
             return
         except BaseException as error:
-            failure = error
+            job.failure = error
         finally:
             self._in_lane = False
-        self._loop.at(self._loop.now + self._spent, self.process, self._finish, lane, job, result, failure)
+        job.finishes_at = self._loop.now + self._spent
+        self._loop.at(job.finishes_at, self.process, self._finish, lane, job)
 
-    def _finish(self, lane: Lane, job: _Job, result: Any, failure: BaseException | None) -> None:
-        jobs = self._lanes[lane]
+    def _finish(self, lane: Lane, job: _Job) -> None:
+        jobs = self._lanes.get(lane)
+        if not jobs or jobs[0] is not job:
+            return  # it was hastened and is over
         jobs.popleft()
         if jobs:
             self._loop.at(self._loop.now + 1e-6, self.process, self._start, lane)
-        job.done(result, failure)
+        job.done(job.result, job.failure)
+
+    def hasten(self, factor: float) -> None:
+        """The disk is so many times quicker from now on: so is what it is in the middle of."""
+        now = self._loop.now
+        self.disk.root.hasten(now, factor)
+        for lane, jobs in self._lanes.items():
+            if jobs and jobs[0].finishes_at is not None and jobs[0].finishes_at > now:
+                jobs[0].finishes_at = now + (jobs[0].finishes_at - now) / factor
+                self._loop.at(jobs[0].finishes_at, self.process, self._finish, lane, jobs[0])
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
         return await in_lane(self, lane, work)

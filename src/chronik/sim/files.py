@@ -65,11 +65,23 @@ class _Unsynced(Generic[C]):
         self._changes = [(min(at, now), change) for at, change in self._changes]
         self._syncs = [(min(until, now), count) for until, count in self._syncs]
 
+    def hasten(self, now: float, factor: float) -> None:
+        """What is still under way takes so many times less of what it would take from now on."""
+        self._changes = [(_sooner(at, now, factor), change) for at, change in self._changes]
+        self._syncs = [(_sooner(until, now, factor), count) for until, count in self._syncs]
+
+    def pending(self) -> list[C]:
+        return [change for _, change in self._changes]
+
     def take_all(self, now: float) -> list[C]:
         """Everything that has happened by now; what has not never will."""
         changes, self._changes = self._changes, []
         self._syncs.clear()
         return [change for at, change in changes if at <= now]
+
+
+def _sooner(at: float, now: float, factor: float) -> float:
+    return now + (at - now) / factor if at > now else at
 
 
 class _Write(NamedTuple):
@@ -156,6 +168,9 @@ class Inode:
 
     def finish(self, now: float) -> None:
         self._unsynced.finish(now)
+
+    def hasten(self, now: float, factor: float) -> None:
+        self._unsynced.hasten(now, factor)
 
     def fail_sync(self, rng: random.Random) -> None:
         """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
@@ -279,8 +294,19 @@ class Directory:
     def finish(self, now: float) -> None:
         """Let all calls that are under way be over, here and below."""
         self._unsynced.finish(now)
-        for entry in self.entries.values():
+        for entry in self._all_entries():
             entry.finish(now)
+
+    def hasten(self, now: float, factor: float) -> None:
+        """Let all calls that are under way go so many times quicker from now on, here and below."""
+        self._unsynced.hasten(now, factor)
+        for entry in self._all_entries():
+            entry.hasten(now, factor)
+
+    def _all_entries(self) -> list[Entry]:
+        """Those that have a name, or had one and get it back if power goes now; each once."""
+        changed = [change.entry for change in self._unsynced.pending() if not isinstance(change, _Unlink)]
+        return list(dict.fromkeys([*self.entries.values(), *self._durable.values(), *changed]))
 
     def lose_power(self, rng: random.Random, path: PurePath, told: list[str], now: float = inf) -> None:
         self._save(now)

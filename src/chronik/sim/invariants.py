@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from chronik.groups.coordinator import OFFSETS_TOPIC
@@ -12,6 +12,8 @@ from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
 from chronik.storage.log import PartitionLog
 from chronik.storage.log_parts import AppendSink
+
+T = TypeVar("T")
 
 
 class Invariant(Protocol):
@@ -22,19 +24,56 @@ class Invariant(Protocol):
 class Changes:
     """Finds out what a turn of a node has changed, so that nobody looks at the rest again.
 
-    What is compared here is all that invariants look at: one that needs more has to add it.
+    What is compared here is all that invariants look at: one that needs more has to add it. A replica and its
+    log tell when something of them is set, so only those are compared of which that is true.
     """
 
     def __init__(self) -> None:
+        self._touched: dict[Partition | PartitionLog, None] = {}
+        self._watched_partition = _telling(Partition, self._touched)
+        self._watched_log = _telling(PartitionLog, self._touched)
+        self._owners: dict[Partition | PartitionLog, Partition] = {}
+        self._replicas: dict[Node, list[Partition]] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
         self._quorum: dict[Node, tuple[object, ...]] = {}
 
     def of(self, node: Node) -> list[Partition] | None:
         """The replicas that are not as they were; None if nothing else of the node has changed either."""
-        seen = self._seen
-        changed: list[Partition] | None = None
         parts = node.parts
-        for partition in parts.replicas.all():
+        replicas = parts.replicas.all()
+        if replicas != self._replicas.get(node):
+            self._adopt(node, replicas)
+        changed = self._changed(node.settings.node_id) if self._touched else None
+        raft = parts.member.raft
+        applied = parts.metadata.state.applied_index
+        quorum: tuple[object, ...] = (applied,)
+        if raft.is_open:
+            core = raft.core
+            quorum = (applied, core.term, core.leader_id, core.role, core.log.commit)
+        if self._quorum.get(node) != quorum:
+            self._quorum[node] = quorum
+            return changed or []
+        return changed
+
+    def forget(self) -> None:
+        """Whoever had this turn is not looked at."""
+        self._touched.clear()
+
+    def _adopt(self, node: Node, replicas: list[Partition]) -> None:
+        self._replicas[node] = replicas
+        for partition in replicas:
+            if partition not in self._seen:
+                partition.__class__ = self._watched_partition
+                partition.log.__class__ = self._watched_log
+                self._owners[partition] = self._owners[partition.log] = partition
+                self._touched[partition] = None
+
+    def _changed(self, node_id: int) -> list[Partition] | None:
+        owners, seen = self._owners, self._seen
+        changed: list[Partition] = []
+        for each in self._touched:
+            partition = owners[each]
+            assert partition.node_id == node_id, "a replica changed while another node had its turn"
             log = partition.log
             now = (
                 partition.high_watermark,
@@ -47,18 +86,20 @@ class Changes:
             )
             if seen.get(partition) != now:
                 seen[partition] = now
-                if changed is None:
-                    changed = []
                 changed.append(partition)
-        raft = parts.member.raft
-        quorum: tuple[object, ...] = (parts.metadata.state.applied_index,)
-        if raft.is_open:
-            core = raft.core
-            quorum = (*quorum, core.term, core.leader_id, core.role, core.log.commit)
-        if self._quorum.get(node) != quorum:
-            self._quorum[node] = quorum
-            return changed or []
-        return changed
+        self._touched.clear()
+        return changed or None
+
+
+def _telling(kind: type[T], touched: dict[Any, None]) -> type[T]:
+    """The same class, but for this: an instance of which something is set puts itself down as touched."""
+    put = object.__setattr__
+
+    def set_and_tell(self: object, name: str, value: object) -> None:
+        touched[self] = None
+        put(self, name, value)
+
+    return type(kind.__name__, (kind,), {"__slots__": (), "__setattr__": set_and_tell})
 
 
 class MonotonicHighWatermark:

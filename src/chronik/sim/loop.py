@@ -142,21 +142,22 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.current = process
         ready = process.ready
         for _ in range(len(ready)):
-            if process.paused or not process.alive:
+            if not process.may_run:
                 break
             handle = ready.popleft()
-            if handle._cancelled:
-                continue
+            callback = handle._callback
+            if callback is None:
+                continue  # cancelled
             self.steps += 1
             self._now += CALLBACK_SECONDS
             try:
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
+                handle._context.run(callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
                 self._failed(handle, error)
         self.current = self.world
-        if not ready or process.paused or not process.alive:
+        if not ready or not process.may_run:
             process.is_queued = False
             runnable.remove(process)
         if process.is_watched:
@@ -169,7 +170,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _enqueue(self, process: Process, handle: SimHandle) -> None:
         process.ready.append(handle)
-        if not process.is_queued and not process.paused:
+        if not process.is_queued and process.may_run:
             process.is_queued = True
             self._runnable.append(process)
 
@@ -181,14 +182,14 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def kill(self, process: Process) -> None:
         """The process runs no further callback. What it holds outside itself is for others to take away."""
-        process.alive = False
+        process.alive = process.may_run = False
         process.ready.clear()
 
     def pause(self, process: Process) -> None:
-        process.paused = True
+        process.may_run = False
 
     def resume(self, process: Process) -> None:
-        process.paused = False
+        process.may_run = process.alive
         if process.alive and process.ready and not process.is_queued:
             process.is_queued = True
             self._runnable.append(process)
@@ -254,8 +255,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def soon(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """For the world's own parts: call back in `process` on its next turn."""
-        if process.alive and not self._closed:
-            self._enqueue(process, SimHandle(process, self._now, callback, args, process.context, self))
+        self.run_soon(SimHandle(process, self._now, callback, args, process.context, self))
+
+    def run_soon(self, handle: SimHandle) -> None:
+        """For the world's own parts: the same with a handle that may serve again once it was called."""
+        if handle.process.alive and not self._closed:
+            self._enqueue(handle.process, handle)
 
     def _add_timer(self, when: float, handle: SimHandle) -> None:
         if handle.process.alive and not self._closed:

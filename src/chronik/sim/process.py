@@ -26,7 +26,8 @@ class Process:
         self.name = name
         self.host = host
         self.alive = True
-        self.paused = False
+        self.may_run = True
+        """Alive and not paused."""
         self.clock_rate = 1.0
         """How fast this process's clock runs; not 1.0: it drifts."""
         self._clock_base = 0.0

@@ -220,6 +220,7 @@ class _Run:
     def _on_turn(self, process: Process) -> None:
         node = self._nodes.get(process)
         if node is None or node.process is not process or node.node is None:
+            self._changes.forget()
             return
         changed = self._changes.of(node.node)
         if changed is None:

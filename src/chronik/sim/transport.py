@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from chronik.sim.loop import SimHandle
 from chronik.sim.process import Process
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class SimTransport(asyncio.Transport):
         self._early: dict[int, object] = {}
         """Came before something that was sent earlier."""
         self._reading = True
+        self._delivery = SimHandle(process, 0.0, self._deliver, (), process.context, network.loop)
         self._delivery_scheduled = False
         # ending
         self._closing = False
@@ -209,7 +211,7 @@ class SimTransport(asyncio.Transport):
             and not self.is_over
         ):
             self._delivery_scheduled = True
-            self._loop.soon(self.process, self._deliver)
+            self._loop.run_soon(self._delivery)
 
     def _deliver(self) -> None:
         self._delivery_scheduled = False

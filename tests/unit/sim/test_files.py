@@ -103,3 +103,19 @@ def test_a_flipped_bit_is_seen_at_once() -> None:
     place = inode.flip_bit(random.Random(1))
     assert place is not None
     assert inode.read(place, 1) != b"\0"
+
+
+def test_a_file_without_a_name_is_hastened_too() -> None:
+    """Its name is back after a power loss, and so must be what its sync had saved by then."""
+    for seed in SEEDS:
+        root, inode = Directory(), Inode()
+        root.link("file", inode, 0.0)
+        root.sync(0.0, 0.0)
+        inode.write(0, b"whole", 0.0)
+        inode.sync(0.0, 50.0)
+        root.unlink("file", 60.0)
+        root.hasten(0.0, 100.0)
+        root.lose_power(random.Random(seed), PurePath("/"), [], 0.55)
+        file = root.entries["file"]
+        assert isinstance(file, Inode)
+        assert file.read(0, 5) == b"whole"
