@@ -210,7 +210,8 @@ class ClusterMember:
         while True:
             try:
                 await self.metadata.submit(command, timeout_s=2.0)
-                break
+                if settings.node_id in self.metadata.state.brokers:
+                    break  # else it was removed in the same moment
             except (Unavailable, RequestError) as error:
                 if _tells_of_removal(error):
                     if waited % WAIT_LOG_EVERY == 0:

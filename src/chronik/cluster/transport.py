@@ -65,6 +65,9 @@ class ClusterTransport:
         self._raft: RaftInput | None = None
         self._out: dict[tuple[str, NodeId], Link] = {}
         """Links that this node dialed; what it has to say goes there."""
+        self._in: dict[tuple[str, NodeId], Link] = {}
+        """Links that peers dialed. A peer that joined while this node was down has no address here until it
+        has been answered: it may lead, and what tells of it comes from there."""
         self._open: dict[NodeId, set[Link]] = {}
         self._on_tick: list[Message] = []
         self._forwards: dict[int, tuple[Link, asyncio.Future[int]]] = {}
@@ -111,14 +114,17 @@ class ClusterTransport:
                 self._send_on(METADATA, message)
 
     def _send_on(self, purpose: str, message: Message) -> bool:
-        link = self._out.get((purpose, message.to))
+        link = self._link(purpose, message.to)
         if link is None or not link.writable:
             return False
         link.send(bytes([_MESSAGE]) + encode(message))
         return True
 
+    def _link(self, purpose: str, peer: NodeId) -> Link | None:
+        return self._out.get((purpose, peer)) or self._in.get((purpose, peer))
+
     async def forward(self, leader: NodeId, data: bytes) -> int:
-        link = self._out.get((METADATA, leader)) or self._out.get((RAFT, leader))
+        link = self._link(METADATA, leader) or self._link(RAFT, leader)
         if link is None:
             raise Unavailable(f"no connection to the leader, node {leader}")
         return await self._request(link, _FORWARD, data)
@@ -149,7 +155,7 @@ class ClusterTransport:
 
     async def ask_status(self, peer: NodeId) -> bytes:
         """What `status` gives on another node."""
-        link = self._out.get((RAFT, peer)) or self._out.get((METADATA, peer))
+        link = self._link(RAFT, peer) or self._link(METADATA, peer)
         if link is None:
             raise Unavailable(f"no connection to node {peer}")
         number = next(self._ids)
@@ -175,16 +181,16 @@ class ClusterTransport:
         self._open.setdefault(link.peer_id, set()).add(link)
         self._gone_since[link.peer_id] = None
         self.last_heard[link.peer_id] = self._loop.time()
-        if link.is_dialed:
-            self._out[link.purpose, link.peer_id] = link
+        (self._out if link.is_dialed else self._in)[link.purpose, link.peer_id] = link
 
     def on_closed(self, link: Link) -> None:
         links = self._open.get(link.peer_id, set())
         links.discard(link)
         if not links:
             self._gone_since[link.peer_id] = self._loop.time()
-        if self._out.get((link.purpose, link.peer_id)) is link:
-            del self._out[link.purpose, link.peer_id]
+        known = self._out if link.is_dialed else self._in
+        if known.get((link.purpose, link.peer_id)) is link:
+            del known[link.purpose, link.peer_id]
         waiting: list[tuple[Link, asyncio.Future[Any]]] = [*self._forwards.values(), *self._queries.values()]
         for used, answer in waiting:
             if used is link and not answer.done():

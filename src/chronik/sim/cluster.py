@@ -23,7 +23,10 @@ class SimCluster:
         self.loop = world.loop
         self.network = world.network
         self.trace = world.trace
+        self._on_started = on_started
         self.nodes = [SimNode(world, each, on_started=on_started) for each in settings]
+        self.leaving: SimNode | None = None
+        """One that is to be taken out: from some moment on it does not serve, however often it is started."""
         self.client_hosts: list[str] = []
         self.rotten: dict[tuple[str, str], None] = {}
         """Files that lost a bit: what they held may be missing, never wrong."""
@@ -116,7 +119,7 @@ class SimCluster:
         async def revive() -> None:
             await asyncio.sleep(seconds)
             del self._reviving[node]
-            if not node.is_alive:
+            if not node.is_alive and node in self.nodes:
                 node.start(crash_in=crash_in)
 
         if node not in self._reviving:
@@ -128,11 +131,28 @@ class SimCluster:
             self.leaks += leaks
             await asyncio.sleep(seconds)
             del self._reviving[node]
-            if not node.is_alive:
+            if not node.is_alive and node in self.nodes:
                 node.start()
 
         if node not in self._reviving:
             self._reviving[node] = asyncio.get_running_loop().create_task(stop())
+
+    def join(self, settings: Settings) -> SimNode:
+        """One node more, on a host of its own."""
+        node = SimNode(self.world, settings, on_started=self._on_started)
+        self.nodes.append(node)
+        node.start()
+        return node
+
+    async def retire(self, node: SimNode, *, is_killed: bool) -> None:
+        """Switch a node off for good: the cluster said that it may be."""
+        self.nodes.remove(node)
+        self.leaving = None
+        node.resume()
+        if node.is_serving and not is_killed:
+            self.leaks += await node.stop()
+        elif node.is_alive:
+            node.crash(power_lost=True, why="for good")
 
     def checkpoint(self, node: SimNode) -> None:
         async def save() -> None:
@@ -156,7 +176,11 @@ class SimCluster:
             node.resume()
             if node.view is not None:
                 node.view.crash_in = node.view.crash_in_round_of = None
-        await self.until(lambda: all(node.is_serving for node in self.nodes), "every node serves", 60.0)
+        await self.until(
+            lambda: all(node.is_serving or node is self.leaving for node in self.nodes),
+            "every node serves",
+            60.0,
+        )
 
     async def converge(self) -> None:
         """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01)."""

@@ -60,9 +60,11 @@ class Changes:
         self._touched.clear()
 
     def _adopt(self, node: Node, replicas: list[Partition]) -> None:
-        self._replicas[node] = replicas
+        former, self._replicas[node] = self._replicas.get(node, []), replicas
+        for gone in [partition for partition in former if partition not in replicas]:
+            del self._owners[gone], self._owners[gone.log]
         for partition in replicas:
-            if partition not in self._seen:
+            if partition not in self._owners:
                 partition.__class__ = self._watched_partition
                 partition.log.__class__ = self._watched_log
                 self._owners[partition] = self._owners[partition.log] = partition
@@ -72,7 +74,9 @@ class Changes:
         owners, seen = self._owners, self._seen
         changed: list[Partition] = []
         for each in self._touched:
-            partition = owners[each]
+            partition = owners.get(each)
+            if partition is None:
+                continue  # it is no replica of this node any more
             assert partition.node_id == node_id, "a replica changed while another node had its turn"
             log = partition.log
             now = (

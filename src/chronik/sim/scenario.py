@@ -1,7 +1,8 @@
 """One run: a seed draws nodes, settings, loads and faults; the run ends with a look at everything.
 
 A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way; `cluster`
-is three nodes with everything that can happen to them and between them.
+is three nodes with everything that can happen to them and between them; `members` is the same with a fourth
+node that joins, and one of the four that leaves.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Collection, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
 from chronik.sim.invariants import Changes, Invariant, standard
 from chronik.sim.loop import Unhandled
+from chronik.sim.members import Operator
 from chronik.sim.process import Process
 from chronik.sim.workload import PATIENT, Recorder, SendPlan
 from chronik.sim.world import SimNode, World
@@ -45,6 +47,8 @@ class Scenario:
     """How many records a producer may hand over at once."""
     durable_acks: tuple[int, ...]
     """With which acks an acknowledged record may never be lost."""
+    churn: dict[str, float]
+    """What else may go on, one thing per seed at most, so that a seed stays cheap."""
 
 
 STORAGE: Final = Scenario(
@@ -70,6 +74,7 @@ STORAGE: Final = Scenario(
     partitions=(1, 2, 3, 8),
     bursts=(1, 4, 32),
     durable_acks=(-1, 1),
+    churn={"group": 1, "topics": 1, "configs": 1, "": 4},
 )
 
 CLUSTER: Final = Scenario(
@@ -100,9 +105,13 @@ CLUSTER: Final = Scenario(
     partitions=(1, 2, 3),
     bursts=(1, 4, 16),
     durable_acks=(-1,),
+    churn={"group": 1, "topics": 1, "configs": 1, "replicas": 1, "members": 0.4, "": 3},
 )
 
-SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE)}
+MEMBERS: Final = replace(CLUSTER, name="members", churn={"members": 1})
+"""What a few seeds of `cluster` do too, in every seed."""
+
+SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS)}
 
 
 @dataclass(slots=True)
@@ -179,15 +188,7 @@ class _Run:
     def _settings(self) -> list[Settings]:
         rng = self.rng
         count = self.scenario.node_count
-        peers = tuple(
-            Peer(
-                id=number,
-                kafka=Address(f"10.0.0.{number}", 9092),
-                wal=Address(f"10.0.0.{number}", 9291),
-                raft=Address(f"10.0.0.{number}", 5001),
-            )
-            for number in range(1, count + 1)
-        )
+        peers = tuple(_peer(number) for number in range(1, count + 1))
         disable_metadata_wal = rng.random() < 0.1
         return [
             Settings(
@@ -324,9 +325,8 @@ class _Run:
         self._start_churn(recorder)
 
     def _start_churn(self, recorder: Recorder) -> None:
-        """One of these at most, so that a seed stays cheap."""
         rng, nodes = self.world.rng("churn"), [node.settings.node_id for node in self.cluster.nodes]
-        kind = rng.choice(("group", "topics", "configs", "replicas", "", "", ""))
+        (kind,) = rng.choices(list(self.scenario.churn), list(self.scenario.churn.values()))
         chance = self.world.rng(f"churn {kind}")
         if kind == "group":
             self._load("m", churn.consume_in_group(recorder, "m", chance, rng.randint(2, 3)))
@@ -334,11 +334,23 @@ class _Run:
             self._load("a0", churn.change_topics(recorder, "a0", chance))
         elif kind == "configs":
             self._load("a0", churn.change_configs(recorder, "a0", chance))
-        elif kind == "replicas" and len(nodes) > 2:
+        elif kind == "replicas":
             self._load("a0", churn.move_replicas(recorder, "a0", chance, nodes))
+        elif kind == "members":
+            work = Operator(self.cluster, recorder, chance).work(self._newcomer(len(nodes) + 1))
+            self._loads.append(self.world.loop.create_task(work))
+
+    def _newcomer(self, node_id: int) -> Settings:
+        first, own = self.cluster.nodes[0].settings, _peer(node_id)
+        return replace(first, node_id=node_id, bind=own.kafka.host, join=True, peers=(*first.peers, own))
 
     def _load(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._loads.append(self.world.loop.spawn(self._client(name), work))
+
+
+def _peer(number: int) -> Peer:
+    host = f"10.0.0.{number}"
+    return Peer(id=number, kafka=Address(host, 9092), wal=Address(host, 9291), raft=Address(host, 5001))
 
 
 class _Violated(Exception):

@@ -133,6 +133,8 @@ class SimNode:
         self.error: BaseException | None = None
         """Why the last start failed or the node ended by itself."""
         self._on_started = on_started
+        self._served: list[asyncio.Task[Any]] = []
+        """Requests of callers who are hung up on when the node stops."""
         self._death: asyncio.Future[None] | None = None
         self.power_loss_next = True
         """What a crash inside a write is."""
@@ -155,6 +157,7 @@ class SimNode:
         assert not self.is_alive
         self.start_count += 1
         self.error = None
+        self._served.clear()
         self.world.network.power_on(self.host)
         process = self.process = self.world.process(self.name, self.host)
         view = self.view = DiskView(self.disk, process, self.world.loop, self._crash_inside)
@@ -213,7 +216,7 @@ class SimNode:
         self.world.trace.tell(self.name, "is stopped")
         self.node = None
         self._death = self.world.loop.create_future()
-        stopping = self.world.loop.spawn(process, node.stop())
+        stopping = self.world.loop.spawn(process, self._stop(node))
         await asyncio.wait((stopping, self._death), return_when=asyncio.FIRST_COMPLETED)
         if not process.alive:
             return []
@@ -224,6 +227,13 @@ class SimNode:
         leaks += [f"task {_name(task)}" for task in process.live_tasks()]
         self.world.bury(process)
         return [f"{self.name} still holds {leak} after its stop" for leak in leaks]
+
+    async def _stop(self, node: Node) -> None:
+        served, self._served = [task for task in self._served if not task.done()], []
+        for task in served:
+            task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
+        await node.stop()
 
     def pause(self) -> None:
         assert self.process is not None
@@ -255,6 +265,12 @@ class SimNode:
         """Run something inside the node's process."""
         assert self.process is not None
         return self.world.loop.spawn(self.process, work)
+
+    def serve(self, request: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something inside the node's process as its HTTP port does: it ends when the node stops."""
+        task = self.run(request)
+        self._served.append(task)
+        return task
 
 
 def _name(task: asyncio.Task[Any]) -> str:

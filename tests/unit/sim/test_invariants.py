@@ -62,12 +62,15 @@ def test_a_replica_that_takes_the_place_of_another_is_noticed(tmp_path: Path) ->
     async def run() -> None:
         async with opened(tmp_path) as (store, _):
             replicas = Replicas(store)
-            replicas.add("one")
+            first = replicas.add("one")
             changes, node = Changes(), cast(Any, Watched(replicas))
             changes.of(node)
             replicas.partitions.clear()
             second = replicas.add("two")
+            first.log.log_end_offset = 7
             assert changes.of(node) == [second]
+            first.high_watermark = 1
+            assert changes.of(node) is None
             second.high_watermark = 1
             changes.forget()
             assert changes.of(node) is None
