@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime
 import decimal
 import io
 import math
-import os
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import duckdb
 import msgspec
@@ -27,9 +25,6 @@ from chronik.query.pushdown import Plan, read_plan
 from chronik.query.tables import PartitionColumns, literal, quoted, single, table_source
 
 __all__ = ["FilesMoved", "Limits", "QueryRun", "describe", "plain"]
-
-GIVE_WAY_SECONDS: Final = 0.1
-"""What runs longer computes only when nothing else on the machine wants to."""
 
 
 class FilesMoved(Exception):
@@ -133,18 +128,13 @@ class QueryRun:
         )
 
     def bounded(self, seconds: float, finish: Callable[[QueryRun], Any]) -> Any:
-        """Run on a thread of its own; stopped from outside, or by itself when its time is up."""
-        timers = (
-            threading.Timer(max(0.01, seconds), self.interrupt),
-            threading.Timer(GIVE_WAY_SECONDS, give_way, [threading.get_native_id()]),
-        )
-        for timer in timers:
-            timer.start()
+        """Run on a thread; stopped from outside, or by itself when its time is up."""
+        timer = threading.Timer(max(0.01, seconds), self.interrupt)
+        timer.start()
         try:
             return self.guarded(lambda: finish(self))
         finally:
-            for timer in timers:
-                timer.cancel()
+            timer.cancel()
 
     def guarded(self, work: Callable[[], Any]) -> Any:
         """DuckDB's errors as ours."""
@@ -176,15 +166,6 @@ class QueryRun:
         rows = self.connection.execute(f"EXPLAIN {self._query}").fetchall()
         text = "\n".join(str(row[-1]) for row in rows)
         return {"plan": "\n".join([*self._sources, "", text])}
-
-
-def give_way(thread_id: int) -> None:
-    """Let whatever wakes up run at once instead of this thread, from now on; there is no way back.
-
-    Niceness is not enough: it gives little of a busy core, but takes milliseconds to hand over a quiet one.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # another system, or the thread has ended
-        os.sched_setscheduler(thread_id, os.SCHED_IDLE, os.sched_param(0))
 
 
 def archive_parts(connection: duckdb.DuckDBPyConnection, archived: Archived | None) -> list[str]:

@@ -138,23 +138,19 @@ class SqlEngine:
         readable = () if self._archive is None else (self._archive.root,)
         for attempt in range(ATTEMPTS_MAX):
             run = QueryRun(self._root, self._limits, request.query, rows, readable)
-            runner = ThreadPoolExecutor(1, "sql-run")  # a thread that gave way does so for good
             try:
                 await self._prepare(run)
                 left = deadline - time.monotonic()
-                return await self._on_thread(run, partial(run.bounded, left, finish), runner)
+                return await self._on_thread(run, partial(run.bounded, left, finish))
             except (FilesMoved, FileNotFoundError) as error:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise QueryError(409, "unreadable", f"A file cannot be read: {error}") from None
             finally:
                 run.stop()
-                runner.shutdown(wait=False)
         raise AssertionError("unreachable")
 
-    async def _on_thread(
-        self, run: QueryRun, work: Callable[[], Any], threads: ThreadPoolExecutor | None = None
-    ) -> Any:
-        task = asyncio.get_running_loop().run_in_executor(threads or self._threads, work)
+    async def _on_thread(self, run: QueryRun, work: Callable[[], Any]) -> Any:
+        task = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
