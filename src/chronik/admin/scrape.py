@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from chronik import __version__
 from chronik.admin.context import AdminContext
@@ -19,30 +22,51 @@ from chronik.wire.api import ApiKey
 
 __all__ = ["Scrape", "is_ready", "why_not_ready"]
 
+SAMPLES_AT_ONCE: Final = 100
+"""Half a millisecond of work."""
 Labels: TypeAlias = tuple[str, ...]
 Labelled: TypeAlias = Mapping[Any, float]
 """By label values, one tuple per time series."""
 
 
 class Scrape:
-    """A registry of one node alone."""
+    """What one node alone has to say."""
 
     def __init__(self, context: AdminContext) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(NodeCollector(context))
-        ProcessCollector(registry=self._registry)
+        self._node = NodeCollector(context)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    async def text(self) -> bytes:
+        """Piece by piece: thousands of partitions take long, and clients must not wait for all of them."""
+        parts: list[bytes] = []
+        last = ""
+        for piece in itertools.chain(self._node.collect(), self._process.collect()):
+            text = generate_latest(_Piece(piece))
+            parts.append(_without_head(text) if piece.name == last else text)
+            last = piece.name
+            await asyncio.sleep(0)
+        return b"".join(parts)
+
+
+class _Piece(Collector):
+    """What the library takes to make text of."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Family]:
+        yield self._family
+
+
+def _without_head(text: bytes) -> bytes:
+    """Only the first piece of a family says what it is, in two lines."""
+    return text.split(b"\n", 2)[2]
 
 
 class NodeCollector:
     def __init__(self, context: AdminContext) -> None:
         self._context = context
-
-    def describe(self) -> Sequence[Family]:
-        """Empty, so that registering does not scrape."""
-        return ()
 
     def collect(self) -> Iterator[Family]:
         yield from self._node()
@@ -57,45 +81,47 @@ class NodeCollector:
 
     def _node(self) -> Iterator[Family]:
         context = self._context
-        yield _family("chronik_build_info", {(__version__, str(context.node_id)): 1})
-        yield _family("chronik_up_seconds", {(): context.up_seconds})
-        yield _family("chronik_ready", {(): is_ready(context)})
+        yield from _family("chronik_build_info", {(__version__, str(context.node_id)): 1})
+        yield from _family("chronik_up_seconds", {(): context.up_seconds})
+        yield from _family("chronik_ready", {(): is_ready(context)})
         answers = {(method, str(status)): n for (method, status), n in context.http.answers.items()}
-        yield _family("chronik_http_requests_total", answers)
+        yield from _family("chronik_http_requests_total", answers)
 
     def _server(self) -> Iterator[Family]:
         listener, stats = self._context.listener, self._context.listener.stats
         requests = {(ApiKey(key).name.lower(),): found for key, found in stats.requests.items()}
         yield _histograms("chronik_request_seconds", requests)
-        yield _family("chronik_received_bytes_total", {(): stats.received_bytes})
-        yield _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
-        yield _family("chronik_connections", {(): listener.connection_count})
-        yield _family("chronik_request_memory_bytes", {(): listener.memory.held_bytes})
-        yield _family("chronik_stalled_memory_bytes", {(): listener.stalled.held_bytes})
-        yield _family("chronik_stalled_closed_total", {(): listener.stalled.closed})
-        yield _family("chronik_held_back_total", {(): stats.held_back})
-        yield _family("chronik_held_back_seconds_total", {(): stats.held_back_seconds})
+        yield from _family("chronik_received_bytes_total", {(): stats.received_bytes})
+        yield from _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
+        yield from _family("chronik_connections", {(): listener.connection_count})
+        yield from _family("chronik_request_memory_bytes", {(): listener.memory.held_bytes})
+        yield from _family("chronik_stalled_memory_bytes", {(): listener.stalled.held_bytes})
+        yield from _family("chronik_stalled_closed_total", {(): listener.stalled.closed})
+        yield from _family("chronik_held_back_total", {(): stats.held_back})
+        yield from _family("chronik_held_back_seconds_total", {(): stats.held_back_seconds})
 
     def _wal(self) -> Iterator[Family]:
         store = self._context.store
         stats = store.wal.stats
         yield _histograms("chronik_wal_round_seconds", {(): stats.round_seconds})
         yield _histograms("chronik_wal_round_entries", {(): stats.round_entries})
-        yield _family("chronik_wal_written_bytes_total", {(): stats.bytes})
-        yield _family("chronik_wal_failed_rounds_total", {(): stats.failed_rounds})
-        yield _family("chronik_wal_queue_depth", {(): store.wal.depth})
-        yield _family("chronik_wal_full_total", {(): stats.backpressure_events})
-        yield _family("chronik_flush_pending_bytes", {(): store.flusher.unflushed_bytes})
+        yield from _family("chronik_wal_written_bytes_total", {(): stats.bytes})
+        yield from _family("chronik_wal_failed_rounds_total", {(): stats.failed_rounds})
+        yield from _family("chronik_wal_queue_depth", {(): store.wal.depth})
+        yield from _family("chronik_wal_full_total", {(): stats.backpressure_events})
+        yield from _family("chronik_flush_pending_bytes", {(): store.flusher.unflushed_bytes})
 
     def _partitions(self) -> Iterator[Family]:
         context = self._context
         replicas = list(context.services.replicas.all())
         led = [one for one in replicas if one.is_leader]
-        yield _family("chronik_topics", {(): len(context.state.topics)})
-        yield _family("chronik_partitions", {("leader",): len(led), ("follower",): len(replicas) - len(led)})
+        yield from _family("chronik_topics", {(): len(context.state.topics)})
+        yield from _family(
+            "chronik_partitions", {("leader",): len(led), ("follower",): len(replicas) - len(led)}
+        )
         short = sum(len(one.isr) < len(one.replicas) for one in led)
-        yield _family("chronik_under_replicated_partitions", {(): short})
-        yield _family("chronik_offline_partitions", {(): offline_partitions(context)})
+        yield from _family("chronik_under_replicated_partitions", {(): short})
+        yield from _family("chronik_offline_partitions", {(): offline_partitions(context)})
         by_tp: dict[Labels, Partition] = {(p.tp.topic, str(p.tp.partition)): p for p in replicas}
         columns: dict[str, Callable[[Partition], float]] = {
             "chronik_partition_log_start_offset": lambda p: p.log_start_offset,
@@ -105,7 +131,7 @@ class NodeCollector:
             "chronik_partition_size_bytes": lambda p: p.size_bytes,
         }
         for name, value in columns.items():
-            yield _family(name, {key: value(p) for key, p in by_tp.items()})
+            yield from _family(name, {key: value(p) for key, p in by_tp.items()})
 
     def _replication(self) -> Iterator[Family]:
         context, events = self._context, self._context.events
@@ -116,35 +142,35 @@ class NodeCollector:
                     end = max(progress.acked_end, partition.log_start_offset)
                     key = (str(follower),)
                     lag[key] = lag.get(key, 0) + max(0, partition.log_end_offset - end)
-        yield _family("chronik_replication_lag_records", lag)
+        yield from _family("chronik_replication_lag_records", lag)
         seconds = {(str(node),): value for node, value in context.replication_lag_seconds().items()}
-        yield _family("chronik_replication_lag_seconds", seconds)
+        yield from _family("chronik_replication_lag_seconds", seconds)
         moves = {(str(node),): found for node, found in context.watermark_propagation.items()}
         yield _histograms("chronik_watermark_propagation_seconds", moves)
         changes = {("shrink",): events.isr_shrinks, ("expand",): events.isr_expands}
-        yield _family("chronik_isr_changes_total", changes)
-        yield _family("chronik_leader_changes_total", {(): events.leader_changes})
-        yield _family("chronik_topics_created_total", {(): events.topics_created})
-        yield _family("chronik_topics_deleted_total", {(): events.topics_deleted})
+        yield from _family("chronik_isr_changes_total", changes)
+        yield from _family("chronik_leader_changes_total", {(): events.leader_changes})
+        yield from _family("chronik_topics_created_total", {(): events.topics_created})
+        yield from _family("chronik_topics_deleted_total", {(): events.topics_deleted})
 
     def _metadata(self) -> Iterator[Family]:
         context = self._context
         brokers = context.state.brokers.values()
         fenced = sum(broker.fenced for broker in brokers)
-        yield _family("chronik_brokers", {("alive",): len(brokers) - fenced, ("fenced",): fenced})
+        yield from _family("chronik_brokers", {("alive",): len(brokers) - fenced, ("fenced",): fenced})
         stages = context.services.metadata.stages.by_name()
         named = {(stage,): seconds for stage, seconds in stages.items()}
         yield _histograms("chronik_metadata_write_seconds", named)
         raft = context.raft_status()
         paths = {("fast",): raft.fast_messages, ("fallback",): raft.fallback_messages}
-        yield _family("chronik_metadata_messages_total", paths)
-        yield _family("chronik_raft_term", {(): raft.term})
-        yield _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
-        yield _family("chronik_raft_elections_total", {(): raft.elections})
-        yield _family("chronik_raft_committed_index", {(): raft.last_committed_index})
-        yield _family("chronik_raft_applied_index", {(): raft.last_applied_index})
+        yield from _family("chronik_metadata_messages_total", paths)
+        yield from _family("chronik_raft_term", {(): raft.term})
+        yield from _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
+        yield from _family("chronik_raft_elections_total", {(): raft.elections})
+        yield from _family("chronik_raft_committed_index", {(): raft.last_committed_index})
+        yield from _family("chronik_raft_applied_index", {(): raft.last_applied_index})
         lags = {(str(one.node_id),): one.lag_entries for one in raft.followers}
-        yield _family("chronik_raft_follower_lag_entries", lags)
+        yield from _family("chronik_raft_follower_lag_entries", lags)
 
     def _groups(self) -> Iterator[Family]:
         context = self._context
@@ -160,29 +186,29 @@ class NodeCollector:
                 if here is not None and offset >= 0:
                     key = (group_id, tp.topic, str(tp.partition))
                     lag[key] = max(0, here.high_watermark - offset)
-        yield _family("chronik_groups", states)
-        yield _family("chronik_group_lag_records", lag)
+        yield from _family("chronik_groups", states)
+        yield from _family("chronik_group_lag_records", lag)
 
     def _cleaning(self) -> Iterator[Family]:
         stats = self._context.cleaner
-        yield _family("chronik_cleaner_compacting", {(): stats.is_compacting})
-        yield _family("chronik_cleaner_compactions_total", {(): stats.compactions})
-        yield _family("chronik_cleaner_processed_bytes_total", {(): stats.compacted_bytes})
-        yield _family("chronik_cleaner_removed_records_total", {(): stats.removed_records})
-        yield _family("chronik_cleaner_removed_bytes_total", {(): stats.removed_bytes})
+        yield from _family("chronik_cleaner_compacting", {(): stats.is_compacting})
+        yield from _family("chronik_cleaner_compactions_total", {(): stats.compactions})
+        yield from _family("chronik_cleaner_processed_bytes_total", {(): stats.compacted_bytes})
+        yield from _family("chronik_cleaner_removed_records_total", {(): stats.removed_records})
+        yield from _family("chronik_cleaner_removed_bytes_total", {(): stats.removed_bytes})
         yield _histograms("chronik_cleaner_step_seconds", {(): stats.step_seconds})
-        yield _family("chronik_cleaner_dirty_ratio_max", {(): stats.dirty_ratio_max})
-        yield _family("chronik_cleaner_failing_partitions", {(): stats.failing_partitions})
-        yield _family("chronik_retention_deletions_total", {(): stats.retention_moves})
+        yield from _family("chronik_cleaner_dirty_ratio_max", {(): stats.dirty_ratio_max})
+        yield from _family("chronik_cleaner_failing_partitions", {(): stats.failing_partitions})
+        yield from _family("chronik_retention_deletions_total", {(): stats.retention_moves})
 
     def _queries(self) -> Iterator[Family]:
         queries = self._context.queries
-        yield _family("chronik_query_child_up", {(): queries.is_up})
-        yield _family("chronik_query_child_restarts_total", {(): queries.restarts})
+        yield from _family("chronik_query_child_up", {(): queries.is_up})
+        yield from _family("chronik_query_child_restarts_total", {(): queries.restarts})
         documents = {(tp.topic, str(tp.partition)): one.documents for tp, one in queries.progress.items()}
         lag = {(tp.topic, str(tp.partition)): n for tp, n in queries.lag().items()}
-        yield _family("chronik_index_documents", documents)
-        yield _family("chronik_index_lag_records", lag)
+        yield from _family("chronik_index_documents", documents)
+        yield from _family("chronik_index_lag_records", lag)
         times = {(kind,): histogram for kind, histogram in queries.seconds.items()}
         yield _histograms("chronik_query_seconds", times)
 
@@ -212,13 +238,16 @@ def offline_partitions(context: AdminContext) -> int:
     )
 
 
-def _family(name: str, samples: Labelled) -> Family:
+def _family(name: str, samples: Labelled) -> Iterator[Family]:
+    """In pieces, if there are many samples; also if there are none, in one."""
     metric = METRICS[name]
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    family = kind(metric.name, metric.doc, labels=metric.labels)
-    for labels, value in samples.items():
-        family.add_metric(labels, value)
-    return family
+    left = list(samples.items())
+    for start in range(0, max(1, len(left)), SAMPLES_AT_ONCE):
+        family = kind(metric.name, metric.doc, labels=metric.labels)
+        for labels, value in left[start : start + SAMPLES_AT_ONCE]:
+            family.add_metric(labels, value)
+        yield family
 
 
 def _histograms(name: str, samples: Mapping[Any, Histogram]) -> Family:

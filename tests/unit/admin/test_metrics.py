@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from chronik.admin.scrape import SAMPLES_AT_ONCE
 from chronik.metrics import METRICS, SECONDS, Histogram
 from chronik.node import Node
 from tests.unit.admin.support import Http, with_node
@@ -51,6 +53,33 @@ def test_figures_follow_what_happened(tmp_path: Path) -> None:
         assert grown > 700
         assert after["chronik_wal_round_seconds_count"][()] > before["chronik_wal_round_seconds_count"][()]
         assert after["chronik_metadata_write_seconds_count"][(("stage", "applied"),)] >= 3
+
+    with_node(tmp_path, work)
+
+
+def test_a_scrape_of_many_partitions_lets_others_have_their_turn(tmp_path: Path) -> None:
+    """And comes out as one text, each family described once."""
+
+    async def work(node: Node, http: Http) -> None:
+        count = 3 * SAMPLES_AT_ONCE + 1
+        await http.post("/admin/create-topic", {"name": "orders", "partitions": count})
+        turns = 0
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.create_task(take_turns())
+        text = (await http.get("/metrics")).body.decode()
+        others.cancel()
+        lines = text.splitlines()
+        for name in ("chronik_partition_high_watermark", "chronik_partition_size_bytes"):
+            assert sum(line.startswith(f"# TYPE {name} ") for line in lines) == 1
+            assert sum(line.startswith(f'{name}{{partition="') for line in lines) == count
+        assert turns > len(METRICS) + 3 * 5, "a turn for each family, and for each further piece of five"
+        assert len(list(text_string_to_metric_families(text))) > len(METRICS)
 
     with_node(tmp_path, work)
 

@@ -11,4 +11,4 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 @endpoint("GET", "/metrics", summary="Metrics for Prometheus", media_type="text/plain", always=True)
 async def metrics(call: Call) -> Content:
     """Every metric is described in docs/METRICS.md."""
-    return Content(Scrape(call.context).text(), MEDIA_TYPE)
+    return Content(await Scrape(call.context).text(), MEDIA_TYPE)
