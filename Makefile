@@ -21,7 +21,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim faults mutants cluster cluster-long bench-cluster bench-compaction bench-profiles bench-spark bench-query spark-kills example lock clean
+.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim faults mutants cluster cluster-long bench-cluster bench-compaction bench-history bench-profiles bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine
 
 bench-compaction: setup ## produce latency while compaction works and while it rests, in turn
 	$(BIN)/python -m bench.compaction $(ARGS)
+
+bench-history: setup ## produce latency while others read a gigabyte of history and while nobody does, in turn
+	$(BIN)/python -m bench.history $(ARGS)
 
 bench-spark: setup ## the data source beside the official Kafka connector (ARGS="--records 1000000" for a short form)
 	$(BIN)/python -m bench.spark $(ARGS)

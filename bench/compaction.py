@@ -45,8 +45,12 @@ class Window:
     broker_cpu_seconds: float
 
     def percentile(self, share: float) -> float:
-        ordered = sorted(self.latencies_ms)
-        return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+        return percentile(self.latencies_ms, share)
+
+
+def percentile(latencies_ms: list[float], share: float) -> float:
+    ordered = sorted(latencies_ms)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
 def metrics(node: ChronikNode) -> dict[str, float]:

@@ -1,0 +1,136 @@
+"""Does a producer notice that others read history (T32)? Its latencies in windows with readers and without.
+
+A topic is filled with far more than the node keeps in memory. Consumers in a process of their own read it
+from its start to its end, over and over, as quickly as they get it. A probe sends one small record at a time,
+at a steady rate, to another topic with acks=all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import tempfile
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from bench.compaction import DEADLINE_S, PROBED, percentile, probe
+from tests.node import ChronikNode
+
+HISTORY = "history"
+RECORD_BYTES = 1_000
+
+
+def fill(node: ChronikNode, megabytes: int, partitions: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 5})
+    value = bytes(range(250)) * (RECORD_BYTES // 250)
+    for number in range(megabytes * 1_000_000 // RECORD_BYTES):
+        while True:
+            try:
+                producer.produce(HISTORY, value, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(DEADLINE_S):
+        raise RuntimeError("not everything was written")
+
+
+def read_history(
+    bootstrap: str, partitions: int, go: Event, is_over: Event, read_bytes: Synchronized[int]
+) -> None:
+    """Read everything, and again from the start, whenever `go` is set."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "history", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer({**settings, "enable.partition.eof": True})
+    starts = [confluent_kafka.TopicPartition(HISTORY, number, 0) for number in range(partitions)]
+    consumer.assign(starts)
+    is_reading = True
+    while not is_over.is_set():
+        if is_reading is not go.is_set():
+            is_reading = go.is_set()
+            (consumer.resume if is_reading else consumer.pause)(starts)
+        for message in consumer.consume(1_000, 0.05):
+            if message.error() is None:
+                with read_bytes.get_lock():
+                    read_bytes.value += len(message.value() or b"")
+            else:
+                consumer.seek(confluent_kafka.TopicPartition(HISTORY, message.partition() or 0, 0))
+    consumer.close()
+
+
+def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[list[float]], list[list[float]], float]:
+    """Latencies of the windows without readers and with them, and how much a second those read."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    topics = [NewTopic(HISTORY, args.partitions, 1), NewTopic(PROBED, 1, 1)]
+    for made in admin.create_topics(topics).values():
+        made.result(DEADLINE_S)
+    fill(node, args.megabytes, args.partitions)
+    context = multiprocessing.get_context("spawn")
+    go, is_over, read_bytes = context.Event(), context.Event(), context.Value("q", 0)
+    reader = context.Process(
+        target=read_history, args=(node.bootstrap, args.partitions, go, is_over, read_bytes)
+    )
+    reader.start()
+    quiet: list[list[float]] = []
+    busy: list[list[float]] = []
+    try:
+        asyncio.run(probe(node, args.seconds, args.rate))  # warm
+        for _ in range(args.pairs):
+            go.clear()
+            asyncio.run(probe(node, 1.0, args.rate))  # what was asked for before comes in
+            before = read_bytes.value
+            quiet.append(asyncio.run(probe(node, args.seconds, args.rate)))
+            if read_bytes.value - before > args.megabytes * 10_000:
+                raise RuntimeError("the readers did not rest in their pause")
+            go.set()
+            busy.append(asyncio.run(probe(node, args.seconds, args.rate)))
+    finally:
+        is_over.set()
+        reader.join()
+    return quiet, busy, read_bytes.value / (args.pairs * args.seconds)
+
+
+def report(quiet: list[list[float]], busy: list[list[float]], bytes_per_second: float) -> None:
+    table = Table(title="produce latency, one record at a time (ms)")
+    for column in ("", "p50 of windows", "p99 of windows"):
+        table.add_column(column)
+    for name, windows in (("nobody reads history", quiet), ("history is read", busy)):
+        found = [[percentile(window, share) for window in windows] for share in (0.5, 0.99)]
+        table.add_row(name, *(f"{statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f})" for v in found))
+    console = Console(soft_wrap=True)
+    console.print(table)
+    ratios = []
+    for share in (0.5, 0.99):
+        pairs = [percentile(b, share) / percentile(q, share) for q, b in zip(quiet, busy, strict=True)]
+        ratios.append(f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})")
+    console.print(
+        f"ratio of neighbouring windows: p50 {ratios[0]}, p99 {ratios[1]};"
+        f" history was read at {bytes_per_second / 1e6:.0f} MB/s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--megabytes", type=int, default=1_000, help="of history")
+    parser.add_argument("--partitions", type=int, default=6, help="of the topic with the history")
+    parser.add_argument("--pairs", type=int, default=8, help="windows of each kind")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a window")
+    parser.add_argument("--rate", type=float, default=200.0, help="records a second")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="chronik-bench-") as folder:
+        node = ChronikNode(Path(folder))
+        with node:
+            report(*run(node, args))
+
+
+if __name__ == "__main__":
+    main()
