@@ -32,6 +32,9 @@ from chronik.model import TopicPartition
 _SHOWN_PER_KIND: Final = 10
 ACKS_ALL: Final = -1
 
+_MISSING: Final = frozenset({"lost write", "lost read", "skip"})
+"""What a disk that lost bits, and said so, may do to a partition. Nothing wrong, doubled or out of order."""
+
 Offsets: TypeAlias = dict[int, str]
 
 
@@ -52,12 +55,16 @@ class Verdict:
     outcomes: Counter[str] = field(default_factory=Counter)
     """How many sends were ok, failed, unknown: a history without any ok shows nothing."""
     records_read: int = 0
+    excused: frozenset[str] = frozenset()
+    """Kinds that do not count for what is looked at now."""
 
     @property
     def is_clean(self) -> bool:
         return not self.counts
 
     def add(self, kind: str, what: str) -> None:
+        if kind in self.excused:
+            return
         self.counts[kind] += 1
         if self.counts[kind] <= _SHOWN_PER_KIND:
             self.anomalies.append(Anomaly(kind, what))
@@ -82,8 +89,16 @@ class _Partition:
         return self.end >= 0
 
 
-def check(events: Iterable[Event], *, durable_acks: Collection[int] = (ACKS_ALL,)) -> Verdict:
-    """`durable_acks`: with which acks an acknowledged record may never be lost."""
+def check(
+    events: Iterable[Event],
+    *,
+    durable_acks: Collection[int] = (ACKS_ALL,),
+    damaged: Collection[TopicPartition] = (),
+) -> Verdict:
+    """`durable_acks`: with which acks an acknowledged record may never be lost.
+
+    `damaged` are partitions of which a node said that its disk lost records: those may be missing.
+    """
     verdict = Verdict()
     partitions: dict[TopicPartition, _Partition] = {}
     txns: dict[str, Txn] = {}
@@ -110,6 +125,7 @@ def check(events: Iterable[Event], *, durable_acks: Collection[int] = (ACKS_ALL,
                 partition.trims.append(event)
     sent = {value: send for partition in partitions.values() for value, send in partition.sends.items()}
     for partition in partitions.values():
+        verdict.excused = _MISSING if partition.tp in damaged else frozenset()
         _gather(partition, verdict)
         _check_values(partition, sent, verdict)
         settled = [
@@ -122,7 +138,9 @@ def check(events: Iterable[Event], *, durable_acks: Collection[int] = (ACKS_ALL,
         _check_consumers(partition, sent, txns, verdict)
         if partition.has_final:
             _check_loss(partition, txns, durable_acks, verdict)
-    _check_transactions(partitions, sent, txns, verdict)
+    verdict.excused = frozenset()
+    whole = {tp: partition for tp, partition in partitions.items() if tp not in damaged}
+    _check_transactions(whole, sent, txns, verdict)
     _check_commits(commits, verdict)
     return verdict
 
@@ -309,7 +327,7 @@ def _check_transactions(
         return
     parts: dict[str, list[Send]] = defaultdict(list)
     for send in sent.values():
-        if send.txn is not None and send.outcome == "ok":
+        if send.txn is not None and send.outcome == "ok" and (send.topic, send.partition) in partitions:
             parts[send.txn].append(send)
     for name, sends in parts.items():
         readable = [

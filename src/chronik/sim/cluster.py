@@ -28,8 +28,8 @@ class SimCluster:
         self.leaving: SimNode | None = None
         """One that is to be taken out: from some moment on it does not serve, however often it is started."""
         self.client_hosts: list[str] = []
-        self.rotten: dict[tuple[str, str], None] = {}
-        """Files that lost a bit: what they held may be missing, never wrong."""
+        self.rotting: SimNode | None = None
+        """The one node whose disk loses bits."""
         self._reviving: dict[SimNode, asyncio.Task[None]] = {}
         self._going_on: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None

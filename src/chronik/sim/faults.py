@@ -256,14 +256,24 @@ def _failed_sync(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _rot(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    node = rng.choice(cluster.nodes)
-    files = [(path, inode) for path, inode in node.disk.files() if path.suffix in (".log", ".wal", ".index")]
-    if files:
-        path, inode = rng.choice(files)
-        place = inode.flip_bit(rng)
-        if place is not None:
-            cluster.rotten[node.name, str(path)] = None
-            cluster.trace.fault(fault.kind, node.name, f"{fault}: {path} at byte {place}")
+    """A bit of a client's records, or of an index over them, is another one now: on one node of the cluster.
+
+    It is found when the file is read again, not in what is in memory; so the node starts again soon.
+    """
+    node = cluster.rotting = cluster.rotting or rng.choice(cluster.nodes)
+    files = [
+        (path, inode)
+        for path, inode in node.disk.files()
+        if path.suffix in (".log", ".index", ".timeindex") and not path.parent.name.startswith("__")
+    ]
+    path, inode = rng.choice(files) if files else (None, None)
+    place = inode.flip_bit(rng) if inode is not None else None
+    if path is None or place is None:
+        return _nothing
+    cluster.trace.fault(f"{fault.kind} of {path.suffix}", node.name, f"{fault}: {path} at byte {place}")
+    if node.is_alive:
+        node.crash(power_lost=rng.random() < 0.5)
+        cluster.revive_later(node, fault.seconds)
     return _nothing
 
 

@@ -111,7 +111,12 @@ CLUSTER: Final = Scenario(
 MEMBERS: Final = replace(CLUSTER, name="members", churn={"members": 1})
 """What a few seeds of `cluster` do too, in every seed."""
 
-SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS)}
+ROT: Final = replace(
+    CLUSTER, name="rot", weights={**CLUSTER.weights, "bit rot": 6, "checkpoint": 6}, churn={"": 1}
+)
+"""Bits of one node's segments flip. Records that a node says its disk lost may be missing, nothing else."""
+
+SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, ROT)}
 
 
 @dataclass(slots=True)
@@ -173,7 +178,9 @@ class _Run:
         result.failures += world.loop.failures
         result.failures += self.cluster.leaks
         if recorder is not None:
-            verdict = check(recorder.events, durable_acks=self.scenario.durable_acks)
+            verdict = check(
+                recorder.events, durable_acks=self.scenario.durable_acks, damaged=self._damaged(recorder)
+            )
             result.failures += [str(anomaly) for anomaly in verdict.anomalies]
             result.acked, result.read = recorder.acked, verdict.records_read
             result.history = recorder.events
@@ -184,6 +191,13 @@ class _Run:
         result.fingerprint = world.trace.fingerprint
         result.trace = world.trace.text() if world.trace.is_kept else ""
         return result
+
+    def _damaged(self, recorder: Recorder) -> list[TopicPartition]:
+        """Where bits rotted and a node said that records are lost: elsewhere nothing may be missing."""
+        if self.cluster.rotting is None:
+            return []
+        told = [text for text in self.world.complaints if "lost on this disk" in text]
+        return [tp for tp in recorder.tps if any(f" {tp}: " in text for text in told)]
 
     def _settings(self) -> list[Settings]:
         rng = self.rng

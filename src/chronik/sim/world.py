@@ -39,6 +39,8 @@ class World:
             jitter_s=chance.choice((0.0001, 0.0005, 0.004)),
             fragment_probability=chance.choice((0.0, 0.02, 0.2)),
         )
+        self.complaints: list[str] = []
+        """What nodes logged as errors."""
         self._dead: list[Process] = []
         self._living: list[Process] = []
 
@@ -64,7 +66,7 @@ class World:
         root = logging.getLogger("chronik")
         former = (root.handlers[:], root.level, root.propagate)
         root.handlers[:], root.propagate = [handler], False
-        root.setLevel(logging.DEBUG if self.trace.is_kept else logging.CRITICAL)
+        root.setLevel(logging.DEBUG if self.trace.is_kept else logging.ERROR)
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -111,6 +113,8 @@ class _LogToTrace(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             text += f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
         self._world.trace.detail(who, text)
+        if record.levelno >= logging.ERROR:
+            self._world.complaints.append(text)
 
 
 class SimNode:

@@ -6,6 +6,7 @@ import pytest
 
 from chronik.check import Commit, Event, Poll, Send, Trim, Txn, check, read_history, write_history
 from chronik.check.history import HistoryError
+from chronik.model import TopicPartition
 
 
 def send(value: str, offset: int = -1, *, at: float = 0.0, outcome: str = "ok", **how: object) -> Send:
@@ -174,3 +175,12 @@ def test_a_file_that_is_no_history_is_refused_by_line() -> None:
     good = b"".join(write_history([send("p.1", 0)]))
     with pytest.raises(HistoryError, match="line 3"):
         list(read_history([good, b"\n", b'{"op": "dance"}\n']))
+
+
+def test_where_a_disk_said_that_it_lost_records_they_may_be_missing_and_nothing_else() -> None:
+    damaged = [TopicPartition("t", 0)]
+    assert kinds(send("p.1", 0), poll(0, "p.1"), final(0), damaged=damaged) == set()
+    assert kinds(send("p.1", 0), final(0, "p.2"), damaged=damaged) == {"invented", "wrong offset"}
+    assert kinds(send("p.1", 0), final(0), damaged=[TopicPartition("t", 1)]) == {"lost write"}
+    torn = final(0, "p.1", next_position=2, read_committed=True)
+    assert kinds(*in_txn(True), final(0, "p.1"), torn, damaged=damaged) == set()
