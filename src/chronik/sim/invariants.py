@@ -33,25 +33,27 @@ class Changes:
         self._watched_partition = _telling(Partition, self._touched)
         self._watched_log = _telling(PartitionLog, self._touched)
         self._owners: dict[Partition | PartitionLog, Partition] = {}
-        self._replicas: dict[Node, list[Partition]] = {}
+        self._nodes: dict[Node, _Seen] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
-        self._quorum: dict[Node, tuple[object, ...]] = {}
 
     def of(self, node: Node) -> list[Partition] | None:
         """The replicas that are not as they were; None if nothing else of the node has changed either."""
         parts = node.parts
+        seen = self._nodes.get(node)
+        if seen is None:
+            seen = self._nodes[node] = _Seen()
         replicas = parts.replicas.all()
-        if replicas != self._replicas.get(node):
-            self._adopt(node, replicas)
+        if replicas != seen.replicas:
+            self._adopt(seen, replicas)
         changed = self._changed(node.settings.node_id) if self._touched else None
         raft = parts.member.raft
-        applied = parts.metadata.state.applied_index
-        quorum: tuple[object, ...] = (applied,)
+        quorum: tuple[object, ...] = ()
         if raft.is_open:
             core = raft.core
-            quorum = (applied, core.term, core.leader_id, core.role, core.log.commit)
-        if self._quorum.get(node) != quorum:
-            self._quorum[node] = quorum
+            quorum = (core.term, core.leader_id, core.role, core.log.commit)
+        applied = parts.metadata.state.applied_index
+        if quorum != seen.quorum or applied != seen.applied_index:
+            seen.quorum, seen.applied_index = quorum, applied
             return changed or []
         return changed
 
@@ -59,8 +61,8 @@ class Changes:
         """Whoever had this turn is not looked at."""
         self._touched.clear()
 
-    def _adopt(self, node: Node, replicas: list[Partition]) -> None:
-        former, self._replicas[node] = self._replicas.get(node, []), replicas
+    def _adopt(self, seen: _Seen, replicas: list[Partition]) -> None:
+        former, seen.replicas = seen.replicas, replicas
         for gone in [partition for partition in former if partition not in replicas]:
             del self._owners[gone], self._owners[gone.log]
         for partition in replicas:
@@ -93,6 +95,17 @@ class Changes:
                 changed.append(partition)
         self._touched.clear()
         return changed or None
+
+
+class _Seen:
+    """A node as it was when it was last looked at."""
+
+    __slots__ = ("applied_index", "quorum", "replicas")
+
+    def __init__(self) -> None:
+        self.replicas: list[Partition] = []
+        self.quorum: tuple[object, ...] | None = None
+        self.applied_index = -1
 
 
 def _telling(kind: type[T], touched: dict[Any, None]) -> type[T]:

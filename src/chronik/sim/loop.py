@@ -81,13 +81,14 @@ _Event: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._now = 0.0
+        self.now = 0.0
+        """The world's own time, which no clock of a process tells."""
         self._timers: list[tuple[float, float, int, SimHandle | _Event]] = []
         self._timer_count = 0
         self._runnable: list[Process] = []
         self._running = False
         self._closed = False
-        self.trace = Trace(lambda: self._now)
+        self.trace = Trace(lambda: self.now)
         self.network: Network
         self.world = Process("world", "world")
         """The harness itself: it has no host and never crashes."""
@@ -111,10 +112,10 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._turn()
                 if self.failures:
                     raise Unhandled
-                if self._now > seconds_max or self.steps > steps_max:
+                if self.now > seconds_max or self.steps > steps_max:
                     where = "\n".join(_stack(each) for each in self.world.live_tasks())
                     raise TimeoutError(
-                        f"not over after {self._now:.1f} virtual seconds, {self.steps} steps\n{where}"
+                        f"not over after {self.now:.1f} virtual seconds, {self.steps} steps\n{where}"
                     )
             return task.result()
         finally:
@@ -125,7 +126,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """One process runs what is ready in it, as one iteration of a real loop does."""
         timers, runnable = self._timers, self._runnable
         while True:
-            now = self._now
+            now = self.now
             while timers and timers[0][0] <= now:
                 due = heapq.heappop(timers)[3]
                 if isinstance(due, tuple):
@@ -136,7 +137,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 break
             if not timers:
                 raise TimeoutError("nothing will ever happen again: every task waits")
-            self._now = timers[0][0]
+            self.now = timers[0][0]
         place = int(self._rng.random() * len(runnable)) if len(runnable) > 1 else 0
         process = runnable[place]
         self.current = process
@@ -149,7 +150,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             if callback is None:
                 continue  # cancelled
             self.steps += 1
-            self._now += CALLBACK_SECONDS
+            self.now += CALLBACK_SECONDS
             try:
                 handle._context.run(callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
@@ -198,12 +199,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         process = self.current
-        return process.local_time(self._now) if process.is_skewed else self._now
-
-    @property
-    def now(self) -> float:
-        """The world's own time, which no clock of a process tells."""
-        return self._now
+        return process.local_time(self.now) if process.is_skewed else self.now
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -212,9 +208,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             process, context = self.current, contextvars.copy_context()
         else:
             process = context.get(CURRENT, self.world)
-        handle = SimHandle(process, self._now, callback, args, context, self)
+        handle = SimHandle(process, self.now, callback, args, context, self)
         if process.alive and not self._closed:
-            self._enqueue(process, handle)
+            process.ready.append(handle)
+            if not process.is_queued and process.may_run:
+                process.is_queued = True
+                self._runnable.append(process)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -255,7 +254,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def soon(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """For the world's own parts: call back in `process` on its next turn."""
-        self.run_soon(SimHandle(process, self._now, callback, args, process.context, self))
+        self.run_soon(SimHandle(process, self.now, callback, args, process.context, self))
 
     def run_soon(self, handle: SimHandle) -> None:
         """For the world's own parts: the same with a handle that may serve again once it was called."""
