@@ -48,6 +48,8 @@ ALL: dict[str, Any] = {"match_all": {}}
 ROUNDS = 3
 SEARCHES = 100
 PINGS = 1000
+RATES = (300_000, 250_000, 200_000, 150_000, 125_000, 100_000, 75_000, 50_000)
+SOON_S = 2.0
 WAIT_S = 600
 
 
@@ -55,8 +57,8 @@ def lines(count: int, start: int = 0) -> list[bytes]:
     return [json.dumps(value).encode() for value in orders(count, start)]
 
 
-def send(node: QueryNode, topic: str, values: list[bytes]) -> float:
-    """Seconds until everything is acknowledged."""
+def send(node: QueryNode, topic: str, values: list[bytes], rate: float = 0.0) -> float:
+    """Seconds until everything is acknowledged; as fast as it goes, or `rate` records a second."""
     config = {"bootstrap.servers": node.bootstrap, "acks": "all", "linger.ms": 5, "compression.type": "none"}
     producer = Producer({**config, "queue.buffering.max.messages": 200_000})
     failed: list[Any] = []
@@ -66,7 +68,7 @@ def send(node: QueryNode, topic: str, values: list[bytes]) -> float:
             failed.append(error)
 
     began = time.perf_counter()
-    for value in values:
+    for number, value in enumerate(values):
         while True:
             try:
                 producer.produce(topic, value, on_delivery=done)
@@ -74,6 +76,8 @@ def send(node: QueryNode, topic: str, values: list[bytes]) -> float:
             except BufferError:
                 producer.poll(0.01)
         producer.poll(0)
+        if rate and number % 1000 == 999:
+            time.sleep(max(0.0, began + (number + 1) / rate - time.perf_counter()))
     left = producer.flush(WAIT_S)
     seconds = time.perf_counter() - began
     if left or failed:
@@ -158,6 +162,21 @@ def searching(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
         times.append((time.perf_counter() - began) * 1000)
     yield "search, p50 ms", statistics.median(times)
     yield "search, p99 ms", statistics.quantiles(times, n=100)[98]
+
+
+def steady(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
+    """The highest of these rates at which a million records can all be found soon after the last of them."""
+    values = lines(int(1_000_000 * scale))
+    for number, rate in enumerate(RATES):
+        topic = f"steady-{number}"
+        node.create(topic, 3, searchable=True)
+        until("the index", partial(_has, node, topic, 0))
+        seconds = send(node, topic, values, rate)
+        behind = until("all records", partial(_has, node, topic, len(values)))
+        yield f"at {rate:,} records/s, all records searchable after the last produce, s", behind
+        if behind < SOON_S:
+            yield "produced without falling behind, records/s", len(values) / seconds
+            break
 
 
 def sql(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
@@ -284,6 +303,7 @@ def topics(_node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
 LOADS: dict[str, Callable[[QueryNode, float], Iterator[tuple[str, float]]]] = {
     "indexing": indexing,
     "searching": searching,
+    "steady": steady,
     "runaway": runaway,
     "topics": topics,
     "sql": sql,

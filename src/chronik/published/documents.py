@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from binascii import b2a_base64
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +23,7 @@ FORMAT_FILE: Final = "chronik.format"
 CURRENT: Final = "current.json"
 TEXT_BYTES_MAX: Final = 256 * 1024
 KEY_BYTES_MAX: Final = 1024
+_KEY: Final = b'"_has_key":1,"_key":%b,'
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,37 +70,54 @@ class Documents:
 
         self._new = tantivy.Document
         self._add = writer.add_document
+        self._add_json = writer.add_json
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._paths = paths
 
     def add_rows(self, partition: int, rows: Iterable[Row]) -> None:
-        """Calls cost more than what they do here, so most documents are made in this one function."""
-        new, add, decode, cover = self._new, self._add, self._decode, self._paths.cover
+        """Most values are JSON objects with paths that are known: such a document is one piece of JSON.
+
+        Calls cost more than what they do here, so this is one function and one call to tantivy for each.
+        """
+        add, decode, cover = self._add_json, self._decode, self._paths.cover
+        form = b'{"_partition":%d,"_offset":%%d,"_timestamp":%%d,%%b"_value":"%%b","json":%%b}' % partition
         for offset, timestamp_ms, key, value, _ in rows:
-            document = new()
-            document.add_unsigned("_partition", partition)
-            document.add_unsigned("_offset", offset)
-            document.add_integer("_timestamp", timestamp_ms)
-            if key is not None:
-                document.add_unsigned("_has_key", 1)
-                document.add_text("_key", key[:KEY_BYTES_MAX].decode("utf-8", "replace"))
-            if value and (text := _text(value)) is not None:
-                document.add_bytes("_value", value[:TEXT_BYTES_MAX])
-                try:
-                    fields = decode(value) if len(value) <= TEXT_BYTES_MAX else None
-                    if fields is not None:
-                        document.add_json("json", text)
-                    is_covered = fields is not None and cover(value, fields)
-                except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
-                    is_covered = False
-                if not is_covered:
-                    document.add_text("_text", text)
-            add(document)
+            try:
+                if value and len(value) <= TEXT_BYTES_MAX and cover(value, decode(value)):
+                    of_key = b"" if key is None else _KEY % msgspec.json.encode(_key(key))
+                    kept = b2a_base64(value, newline=False)
+                    add((form % (offset, timestamp_ms, of_key, kept, value)).decode())
+                    continue
+            except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
+                pass
+            self._add_part_by_part(partition, offset, timestamp_ms, key, value)
+
+    def _add_part_by_part(
+        self, partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        document = self._new()
+        document.add_unsigned("_partition", partition)
+        document.add_unsigned("_offset", offset)
+        document.add_integer("_timestamp", timestamp_ms)
+        if key is not None:
+            document.add_unsigned("_has_key", 1)
+            document.add_text("_key", _key(key))
+        if value and (text := _text(value)) is not None:
+            document.add_bytes("_value", value[:TEXT_BYTES_MAX])
+            document.add_text("_text", text)
+            with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):
+                if len(value) <= TEXT_BYTES_MAX and self._decode(value) is not None:
+                    document.add_json("json", text)
+        self._add(document)
 
     def add(
         self, key: bytes | None, value: bytes | None, partition: int, offset: int, timestamp_ms: int
     ) -> None:
         self.add_rows(partition, ((offset, timestamp_ms, key, value, ()),))
+
+
+def _key(key: bytes) -> str:
+    return key[:KEY_BYTES_MAX].decode("utf-8", "replace")
 
 
 def _text(value: bytes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -34,6 +35,8 @@ from chronik.query.searching import Search
 
 log = logging.getLogger("chronik.query")
 
+GARBAGE_OBJECTS: Final = 100_000
+"""Records come and go by ten thousands, and none of them is ever part of a cycle."""
 REFRESH_SECONDS: Final = 5.0
 QUESTIONS_AT_ONCE: Final = 32
 Message: TypeAlias = Question | Assignment
@@ -167,6 +170,7 @@ async def main() -> None:
         stream=sys.stderr,
     )
     give_way()
+    gc.set_threshold(GARBAGE_OBJECTS)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

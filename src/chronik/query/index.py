@@ -25,7 +25,11 @@ from chronik.records.reader import Row
 
 __all__ = ["EVERYTHING", "IndexDamaged", "Span", "TopicIndex", "find", "verify"]
 
-WRITER_BYTES: Final = 24 * 1024 * 1024
+WRITER_BYTES: Final = 96 * 1024 * 1024
+"""What it needs at most; it takes it as records come. With less it writes more segments and merges them."""
+WRITER_THREADS: Final = 2
+"""One takes documents while the other writes its segment out."""
+_PARTITIONS_MAX: Final = 65_000
 _FOOTER_MAGIC: Final = 1337
 _FOOTER_TAIL: Final = struct.Struct("<II")
 
@@ -82,6 +86,7 @@ class TopicIndex:
         self._writer: tantivy.IndexWriter | None = None
         self._documents: Documents | None = None
         self._searched = tuple(self._paths)
+        self._held = self._partitions()
         self._seen: dict[str, tuple[int, int]] = {}
         self.pending = 0
         self.check()
@@ -99,6 +104,7 @@ class TopicIndex:
         """Take these records in; they can be found after `commit`. Returns how many there were."""
         if self._documents is None:
             self._documents = Documents(self._open_writer(), self._paths)
+        self._held |= {partition}
         self._documents.add_rows(partition, rows)
         self.pending += len(rows)
         return len(rows)
@@ -106,7 +112,7 @@ class TopicIndex:
     def _open_writer(self) -> tantivy.IndexWriter:
         if self._writer is None:
             # A crash of the process can leave the lock file behind, but not the lock.
-            self._writer = self._index.writer(WRITER_BYTES, 1)
+            self._writer = self._index.writer(WRITER_BYTES, WRITER_THREADS)
         return self._writer
 
     def commit(self) -> None:
@@ -150,6 +156,13 @@ class TopicIndex:
             ends += [int(value) for value, _ in found.hits]
         return (ends[0], ends[1] + 1, count) if len(ends) == 2 else (0, 0, 0)
 
+    def _partitions(self) -> frozenset[int]:
+        """All that there are documents of."""
+        searcher = self._index.searcher()
+        numbers = {"terms": {"field": "_partition", "size": _PARTITIONS_MAX}}
+        found = searcher.aggregate(tantivy.Query.all_query(), {"numbers": numbers})
+        return frozenset(int(bucket["key"]) for bucket in found["numbers"]["buckets"])
+
     @property
     def documents(self) -> int:
         return self._index.searcher().num_docs
@@ -161,7 +174,9 @@ class TopicIndex:
     def search(
         self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
     ) -> Found:
-        """See `find`."""
+        """See `find`. Partitions are told apart only if there are others than those that are asked for."""
+        if self._held <= spans.keys() and set(spans.values()) == {EVERYTHING}:
+            spans = {}
         paths = self._searched
         return find(self._index, paths, body, spans, limit=limit, order=order, ascending=ascending)
 
@@ -194,11 +209,15 @@ def find(
     order: str | None,
     ascending: bool,
 ) -> Found:
-    """The first `limit` hits in these spans of partitions, by score or by `order`, and how many there are."""
+    """The first `limit` hits in these spans of partitions, by score or by `order`, and how many there are.
+
+    No spans mean all of the index.
+    """
     translator = Translator(index, paths)
-    wanted = translator.translate(body)
-    mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
-    query = tantivy.Query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, mine)])
+    query = translator.translate(body)
+    if spans:
+        mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
+        query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, mine)])
     searcher = index.searcher()
     try:
         found = searcher.search(

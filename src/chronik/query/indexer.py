@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 POLL_MS: Final = 200
 COMMIT_SECONDS: Final = 0.3
-CATCH_UP_COMMIT_SECONDS: Final = 1.5
-CATCH_UP_RECORDS: Final = 20_000
-COMMIT_RECORDS: Final = 250_000
+COMMIT_SECONDS_MAX: Final = 2.0
+LEFT_PER_SECOND: Final = 200_000
+COMMIT_RECORDS: Final = 500_000
 REST_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
@@ -64,9 +64,9 @@ class Topic:
         return partition in self.committed and self.committed[partition] >= self.targets.get(partition, 0)
 
     def is_due(self, now: float) -> bool:
-        """Each commit makes a segment, merged later: while much is left to read they are few and large."""
+        """The more is left to read, the rarer: nothing is read meanwhile, and segments are merged later."""
         left = sum(end - self.positions.get(number, end) for number, end in self.ends.items())
-        seconds = CATCH_UP_COMMIT_SECONDS if left >= CATCH_UP_RECORDS else COMMIT_SECONDS
+        seconds = min(COMMIT_SECONDS + left / LEFT_PER_SECOND, COMMIT_SECONDS_MAX)
         return now - self.committed_at >= seconds or self.index.pending >= COMMIT_RECORDS
 
 

@@ -174,6 +174,10 @@ def test_only_the_partitions_asked_for_are_searched(index: TopicIndex) -> None:
     assert offsets(index, {"match": {"customer": "ada"}}, (3,)) == [0]
     assert offsets(index, {"match": {"customer": "ada"}}, (0, 3)) == [0, 0]
     assert index.span(3) == (0, 1, 1)
+    index.close()
+    again = TopicIndex(index.path)
+    assert offsets(again, {"match_all": {}}, (3,)) == [0], "what it held before it was opened counts, too"
+    assert len(offsets(again, {"match_all": {}}, (0, 3))) == 7
 
 
 def test_an_index_resumes_where_it_stopped(index: TopicIndex) -> None:
@@ -275,6 +279,10 @@ def anywhere(index: TopicIndex, word: str) -> list[int]:
         {"ümläut €": "word"},
         [{"in a list": "word"}],
         {"text": "it { has [ brackets } word"},
+        {"half of a pair": "\ud83d", "x": "word"},
+        {"beyond all numbers": 10**400, "x": "word"},
+        json.loads('{"x":' * 126 + '"word"' + "}" * 126),
+        json.loads('{"x":' * 300 + '"word"' + "}" * 300),
     ],
 )
 def test_a_word_is_found_wherever_it_stands(tmp_path: Path, value: object) -> None:
@@ -284,6 +292,23 @@ def test_a_word_is_found_wherever_it_stands(tmp_path: Path, value: object) -> No
     assert anywhere(index, "word") == [1]
     index.close()
     assert anywhere(TopicIndex(index.path), "word") == [1], "the paths are kept with the index"
+
+
+@pytest.mark.parametrize("value", [{"a": "word"}, ["word"], "word", None, {"bad": "\ud83d"}])
+@pytest.mark.parametrize("key", [None, b"", b'k"\n\\', b"\xff\xfe", "schlüssel €".encode()])
+def test_key_value_and_numbers_come_back_as_they_were(
+    tmp_path: Path, key: bytes | None, value: object
+) -> None:
+    raw = None if value is None else json.dumps(value).encode()
+    index = TopicIndex(tmp_path / "index")
+    index.add(2, [(2**40, -1, key, raw, ())])
+    index.commit()
+    found = index.search({"match_all": {}}, {2: EVERYTHING}, limit=1, order=None, ascending=True)
+    text = None if key is None else key.decode("utf-8", "replace")
+    assert found.hits[0][:5] == (2, 2**40, -1, text, None if raw is None else raw.decode())
+    assert offsets(index, {"exists": {"field": "_key"}}, (2,)) == ([] if key is None else [2**40])
+    if text is not None:
+        assert offsets(index, {"term": {"_key": text}}, (2,)) == [2**40]
 
 
 def test_a_word_is_found_beyond_the_paths_that_are_kept(tmp_path: Path) -> None:
