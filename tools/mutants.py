@@ -273,7 +273,7 @@ def is_caught(mutant: Mutant, seeds: int) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=600)
     parser.add_argument("--only", help="a part of the names of the mutants to run")
     given = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]

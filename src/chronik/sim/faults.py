@@ -261,20 +261,27 @@ def _rot(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     It is found when the file is read again, not in what is in memory; so the node starts again soon.
     """
     node = cluster.rotting = cluster.rotting or rng.choice(cluster.nodes)
-    files = [
-        (path, inode)
-        for path, inode in node.disk.files()
-        if path.suffix in (".log", ".index", ".timeindex") and not path.parent.name.startswith("__")
-    ]
-    path, inode = rng.choice(files) if files else (None, None)
-    place = inode.flip_bit(rng) if inode is not None else None
-    if path is None or place is None:
-        return _nothing
-    cluster.trace.fault(f"{fault.kind} of {path.suffix}", node.name, f"{fault}: {path} at byte {place}")
-    if node.is_alive:
-        node.crash(power_lost=rng.random() < 0.5)
-        cluster.revive_later(node, fault.seconds)
-    return _nothing
+    cluster.checkpoint(node)  # only what is on disk rots, and segments are synced by a checkpoint
+
+    async def flip() -> None:
+        await asyncio.sleep(0.3)
+        files = [
+            (path, inode)
+            for path, inode in node.disk.files()
+            if path.suffix in (".log", ".index", ".timeindex")
+            and not path.parent.name.startswith("__")
+            and inode.is_on_disk
+        ]
+        if not files:
+            return
+        path, inode = rng.choice(files)
+        place = inode.flip_bit(rng)
+        cluster.trace.fault(f"{fault.kind} of {path.suffix}", node.name, f"{fault}: {path} at byte {place}")
+        if node.is_alive:
+            node.crash(power_lost=rng.random() < 0.5)
+            cluster.revive_later(node, fault.seconds)
+
+    return cluster.go_on(flip())
 
 
 def _clock_jump(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:

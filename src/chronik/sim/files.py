@@ -221,6 +221,11 @@ class Inode:
                 position, data = position + length, data[length:]
             self._durable.size = max(self._durable.size, end)
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether a power loss leaves anything of it."""
+        return bool(self._durable.data)
+
     def flip_bit(self, rng: random.Random) -> int | None:
         """The medium decays: one bit is another now. Returns the byte's position."""
         if not self._durable.data:
