@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Unacknowledged bytes per partition and follower."""
 CHUNK_BYTES: Final = 1024 * 1024
+WATERMARK_SECONDS: Final = 0.002
+"""How long a watermark waits for batches to go with. Nobody is answered later for it; on a busy node it saves
+each follower a message and a wake-up for every round of batches."""
 CHECK_SECONDS: Final = 0.25
 REOPEN_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 1.0
@@ -63,6 +66,9 @@ class LeaderSide:
         self._links: dict[NodeId, Link] = {}
         self._dirty: dict[Partition, None] = {}
         self._feed_scheduled = False
+        self._untold: dict[Partition, None] = {}
+        """Partitions whose watermark moved: followers hear of it with the next batches, or soon without."""
+        self._tell_timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._checker: asyncio.TimerHandle | None = None
 
@@ -70,8 +76,9 @@ class LeaderSide:
         self._checker = self._loop.call_later(CHECK_SECONDS, self._check)
 
     async def stop(self) -> None:
-        if self._checker is not None:
-            self._checker.cancel()
+        for timer in (self._checker, self._tell_timer):
+            if timer is not None:
+                timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -146,7 +153,7 @@ class LeaderSide:
             log.info("Updated followers for %s: %s (was: %s)", partition.tp, sorted(wanted), before)
 
     def appended(self, partition: Partition) -> None:
-        """New batches, a new watermark or start: tell the followers at the end of this turn."""
+        """New batches, or a new start: tell the followers at the end of this turn."""
         if partition.followers:
             self._dirty[partition] = None
             if not self._feed_scheduled:
@@ -159,7 +166,18 @@ class LeaderSide:
             for peer, progress in partition.followers.items():
                 if peer in partition.isr and progress.state is FollowerState.FED and not progress.sample:
                     progress.sample = sample
-        self.appended(partition)
+        self._untold[partition] = None
+        if self._tell_timer is None:
+            self._tell_timer = self._loop.call_later(WATERMARK_SECONDS, self._tell_watermarks)
+
+    def _tell_watermarks(self) -> None:
+        self._tell_timer = None
+        untold, self._untold = self._untold, {}
+        for partition in untold:
+            for progress in partition.followers.values():
+                link = self._links.get(progress.peer)
+                if link is not None and progress.state is FollowerState.FED:
+                    self._tell(link, partition, progress)
 
     def _feed_all(self) -> None:
         self._feed_scheduled = False
@@ -187,11 +205,11 @@ class LeaderSide:
             if not run.size_bytes:
                 break
             self._send_run(link, partition, progress, run)
-        if (
-            progress.told_watermark < partition.high_watermark
-            or progress.told_start < partition.log_start_offset
-            or progress.sample
-        ):
+        if progress.told_start < partition.log_start_offset:
+            self._send_watermark(link, partition, progress)
+
+    def _tell(self, link: Link, partition: Partition, progress: FollowerProgress) -> None:
+        if progress.told_watermark < partition.high_watermark or progress.sample:
             self._send_watermark(link, partition, progress)
 
     async def _feed_from_disk(self, partition: Partition, progress: FollowerProgress, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The requests that a producer goes on sending to one partition: one batch each, acks=1.
+"""The requests that a producer goes on sending to one partition: one batch each, acks=1 or acks=all.
 
 They begin with the same bytes but for the correlation id. What these bytes say is found out once, by the
 handler; then each request takes the short way: from its records to the log, from the log to its answer.
@@ -6,14 +6,15 @@ handler; then each request takes the short way: from its records to the log, fro
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from chronik.model import RequestError
-from chronik.replication.partition import Partition
+from chronik.model import ErrorCode, RequestError
+from chronik.replication.partition import ACKS_ALL, Partition
 from chronik.server.dispatch import RequestContext, Responder
-from chronik.wire.produce import ProducePartition, ProduceResult, SingleAnswer, last_records
+from chronik.wire.produce import ProducePartition, ProduceRequest, ProduceResult, SingleAnswer, last_records
 
 _HEAD: Final = struct.Struct(">ii")
 """API key and version in one number, which need not be told apart; correlation id."""
@@ -21,8 +22,14 @@ _HEAD: Final = struct.Struct(">ii")
 Refuse: TypeAlias = Callable[[RequestContext, ProducePartition, Responder, RequestError], None]
 
 
+def too_late() -> RequestError:
+    """The batches may still be replicated later: the client has to find out by itself."""
+    return RequestError(ErrorCode.request_timed_out, "not all in-sync replicas answered in time")
+
+
 class RepeatedProduce:
     __slots__ = (
+        "_acks",
         "_answer",
         "_context",
         "_data",
@@ -31,22 +38,25 @@ class RepeatedProduce:
         "_records_at",
         "_refuse",
         "_start",
+        "_wait_s",
     )
 
     def __init__(
         self,
         start: bytes,
         context: RequestContext,
-        data: ProducePartition,
+        request: ProduceRequest,
         partition: Partition,
         refuse: Refuse,
     ) -> None:
-        """`start` is what stands before the records in a request; `data` says what it is, without records."""
+        """`start` is what stands before the records in requests like this one."""
         self._key_and_version, _ = _HEAD.unpack_from(start)
         self._start = start[_HEAD.size :]
         self._records_at = len(start)
         self._context = context
-        self._data = data
+        self._acks = request.acks
+        self._wait_s = max(request.timeout_ms, 0) / 1000
+        self._data = request.partitions[0]._replace(records=None)
         self._partition = partition
         self._refuse = refuse
         self._answer: SingleAnswer | None = None
@@ -66,7 +76,7 @@ class RepeatedProduce:
         try:
             if services.replicas.leader(partition.tp) is not partition:
                 return False
-            appended = partition.append(records, 1, services.now_ms())
+            appended = partition.append(records, self._acks, services.now_ms())
         except RequestError:
             return False  # nothing was appended; on the long way the client hears why
         base_offset, next_offset, log_append_time_ms, _ = appended
@@ -74,7 +84,10 @@ class RepeatedProduce:
         answer = self.answer.frame(
             correlation_id, base_offset, log_append_time_ms, partition.log.log_start_offset
         )
-        partition.when_acked(next_offset, 1, _Waiting(self, correlation_id, responder, answer).acked)
+        waiting = _Waiting(self, correlation_id, responder, answer)
+        if self._acks == ACKS_ALL:
+            waiting.end_after(self._wait_s)
+        partition.when_acked(next_offset, self._acks, waiting.acked)
         return True
 
     @property
@@ -93,7 +106,7 @@ class RepeatedProduce:
 class _Waiting:
     """A request between its append and its answer."""
 
-    __slots__ = ("_correlation_id", "_frame", "_repeat", "_responder")
+    __slots__ = ("_correlation_id", "_frame", "_repeat", "_responder", "_timer")
 
     def __init__(
         self, repeat: RepeatedProduce, correlation_id: int, responder: Responder, frame: bytes
@@ -102,8 +115,18 @@ class _Waiting:
         self._correlation_id = correlation_id
         self._responder = responder
         self._frame = frame
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end_after(self, seconds: float) -> None:
+        """acks=all: answer then at the latest, with an error. What comes after the first answer is ignored."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
+
+    def _time_out(self) -> None:
+        self.acked(too_late())
 
     def acked(self, error: RequestError | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if error is None:
             self._responder.respond([self._frame])
         else:

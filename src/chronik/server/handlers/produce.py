@@ -12,7 +12,7 @@ from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.replication.partition import ACKS_ALL
 from chronik.server.dispatch import HotCall, Repeat, RequestContext, Responder, error_of, handles_hot
-from chronik.server.repeated_produce import RepeatedProduce
+from chronik.server.repeated_produce import RepeatedProduce, too_late
 from chronik.server.topics import ensure_topic
 from chronik.transactions.coordinator import ProducerIdentity
 from chronik.wire.api import ApiKey
@@ -138,8 +138,7 @@ class _PendingProduce:
             self._answer()
 
     def _time_out(self) -> None:
-        """The batches may still be replicated later: the client has to find out by itself."""
-        late = RequestError(ErrorCode.request_timed_out, "not all in-sync replicas answered in time")
+        late = too_late()
         for result in self.results:
             if result.base_offset < 0 and result.error_code == ErrorCode.none:
                 self._refuse(result, late)
@@ -287,8 +286,8 @@ def _refuse_repeated(
 
 
 def _repeat_of(call: HotCall, request: ProduceRequest) -> Repeat | None:
-    """What answers this request's like, if they will be that simple: one batch, acks=1."""
-    if not request.records_at or request.acks != 1:
+    """What answers this request's like, if they will be that simple: one batch, and an answer."""
+    if not request.records_at or not request.acks:
         return None
     data = request.partitions[0]
     services = call.context.services
@@ -297,7 +296,7 @@ def _repeat_of(call: HotCall, request: ProduceRequest) -> Repeat | None:
     if partition is None:
         return None
     start = call.buffer[: request.records_at].tobytes()
-    return RepeatedProduce(start, call.context, data._replace(records=None), partition, _refuse_repeated)
+    return RepeatedProduce(start, call.context, request, partition, _refuse_repeated)
 
 
 @handles_hot(ApiKey.PRODUCE, versions=(0, 13), advertised_from=0)
