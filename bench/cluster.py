@@ -39,6 +39,8 @@ AIMS = {
     "bulk 256 B acks=all, msg/s": ">= 1.2x",
     "1,000 msg/s acks=all, p50 ms": "<= 0.5x",
     "1,000 msg/s acks=all, p99 ms": "<= 0.5x",
+    "1,000 msg/s acks=all by librdkafka, p50 ms": "<= 0.5x",
+    "1,000 msg/s acks=all by librdkafka, p99 ms": "<= 0.5x",
     "create one topic, p50 ms": "< 10",
     "100 topics in a request, topics/s": "> 400",
     "auto-create and produce, p50 ms": "< 50",

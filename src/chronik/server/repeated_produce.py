@@ -118,7 +118,7 @@ class _Waiting:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_after(self, seconds: float) -> None:
-        """acks=all: answer then at the latest, with an error. What comes after the first answer is ignored."""
+        """acks=all: answer by then, if only with an error. What comes after the first answer is ignored."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
 
     def _time_out(self) -> None:

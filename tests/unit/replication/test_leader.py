@@ -151,6 +151,35 @@ def test_how_soon_a_follower_knows_the_watermark_is_sampled(
     asyncio.run(run())
 
 
+def test_a_watermark_goes_with_the_next_batches_and_soon_without_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message less for each follower and round; but none is left in the dark when nothing follows."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            follower = leading(store)
+            await follower.hears(FrameType.OPEN)
+            follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
+            await follower.hears(FrameType.WATERMARK)
+            monkeypatch.setattr(follower.side.propagation, "_now", lambda: 0.0)  # no samples
+            for number in range(3):
+                put(follower.partition, (b"key", b"value"), now_ms=1)
+                follower.side.appended(follower.partition)
+                await follower.hears(FrameType.DATA)
+                await store.wal.drained()
+                follower.ack(number + 1)
+                assert follower.partition.high_watermark == number + 1
+                assert follower.heard.empty(), "the next batches will tell it"
+            progress = follower.partition.followers[FOLLOWER]
+            assert progress.told_watermark == 2
+            progress.is_reading = True  # a read from disk tells nothing by itself
+            await follower.hears(FrameType.WATERMARK)
+            assert progress.told_watermark == 3
+
+    asyncio.run(run())
+
+
 def test_a_run_begins_with_the_whole_batch_in_which_the_log_starts(tmp_path: Path) -> None:
     """Out of files too: only whole batches can be sent, and a follower that starts anew needs this one."""
 

@@ -12,8 +12,9 @@ from chronik.metadata.commands import DeleteTopic
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.reader import Record, read_all_records
 from chronik.records.writer import build_batch
-from chronik.replication.partition import Partition
+from chronik.replication.partition import AckCallback, Partition
 from chronik.server.connection import KafkaConnection
+from chronik.server.repeated_produce import RepeatedProduce
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.live import Live, live
@@ -81,10 +82,22 @@ class Wire:
     abort = close
 
 
-def request(node: Live, number: int, version: int, value: bytes, *, acks: int = 1, topic: str = "t") -> bytes:
+def request(
+    node: Live,
+    number: int,
+    version: int,
+    value: bytes,
+    *,
+    acks: int = 1,
+    topic: str = "t",
+    sequence: int | None = None,
+) -> bytes:
     found = node.node.parts.metadata.state.topics.get(topic)
+    record = Record(key=None, value=value, timestamp_ms=node.node.parts.services.now_ms())
     batch = bytearray(
-        build_batch([Record(key=None, value=value, timestamp_ms=node.node.parts.services.now_ms())])
+        build_batch([record])
+        if sequence is None
+        else build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
     )
     if value == b"harmed":
         batch[-1] ^= 1
@@ -104,14 +117,15 @@ async def values(node: Live) -> list[bytes | None]:
     return [record.value for record in read_all_records(b"".join(found.buffers))]
 
 
+@pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_request_gets_its_own_offset_and_answer(tmp_path: Path, version: int) -> None:
+def test_each_request_gets_its_own_offset_and_answer(tmp_path: Path, version: int, acks: int) -> None:
     async def run() -> None:
         async with live(tmp_path) as node:
             await node.topic("t")
             wire = Wire(node)
             sent = [b"value %d" % number for number in range(20)]
-            wire.send(*(request(node, 100 + n, version, value) for n, value in enumerate(sent)))
+            wire.send(*(request(node, 100 + n, version, value, acks=acks) for n, value in enumerate(sent)))
             for number in range(len(sent)):
                 correlation_id, answer = await wire.answer(version)
                 assert (correlation_id, answer.error_code, answer.base_offset) == (100 + number, 0, number)
@@ -135,6 +149,54 @@ def test_a_harmed_batch_among_sound_ones_is_refused_alone(tmp_path: Path, versio
             codes = [(await wire.answer(version))[1].error_code for _ in sent]
             assert codes == [0, 0, ErrorCode.corrupt_message, 0]
             assert await values(node) == [b"a", b"b", b"c"]
+            wire.close()
+
+    asyncio.run(run())
+
+
+def test_acks_all_waits_no_longer_than_the_client_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody acknowledges the second record; what comes of it after the answer changes nothing."""
+
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            wire.send(request(node, 0, 12, b"a", acks=-1))
+            assert (await wire.answer(12))[1].error_code == 0
+            repeat = wire._connection._repeat
+            assert isinstance(repeat, RepeatedProduce)
+            late: list[AckCallback] = []
+            with monkeypatch.context() as patched:
+                patched.setattr(Partition, "when_acked", lambda _, __, ___, callback: late.append(callback))
+                patched.setattr(repeat, "_wait_s", 0.01)
+                wire.send(request(node, 1, 12, b"b", acks=-1))
+                correlation_id, answer = await wire.answer(12)
+            assert (correlation_id, answer.error_code) == (1, ErrorCode.request_timed_out)
+            late[0](None)
+            wire.send(request(node, 2, 12, b"c", acks=-1))
+            correlation_id, answer = await wire.answer(12)
+            assert (correlation_id, answer.error_code, answer.base_offset) == (2, 0, 2)
+            wire.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_producer_that_repeats_itself_gets_the_first_offset_again(tmp_path: Path, acks: int) -> None:
+    """Sequence numbers are looked at on the short way too (idempotent producers)."""
+
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            for number, sequence in enumerate((0, 1, 1, 3)):
+                wire.send(request(node, number, 12, b"value", acks=acks, sequence=sequence))
+            answers = [(await wire.answer(12))[1] for _ in range(4)]
+            assert [answer.base_offset for answer in answers] == [0, 1, 1, -1]
+            assert answers[3].error_code == ErrorCode.out_of_order_sequence_number
+            assert partition(node).log_end_offset == 2
             wire.close()
 
     asyncio.run(run())
