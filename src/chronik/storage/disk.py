@@ -193,6 +193,7 @@ class _LaneThread(threading.Thread):
     def run(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
+            del job  # or what the last one wrote would stay in memory until there is another
 
 
 class RealDisk:

@@ -19,7 +19,7 @@ from chronik.storage.log import PartitionLog, WritePlan
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 0.5
-"""The fewer passes, the fewer files are opened for a few bytes: an index entry or two a partition and pass."""
+"""The fewer passes, the fewer files are opened for a few bytes: an index entry or two for each partition."""
 FLUSH_BYTES: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024

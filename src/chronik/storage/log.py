@@ -33,6 +33,7 @@ from chronik.storage.log_parts import (
     TailBatch,
     WalWaiter,
     WritePlan,
+    kept,
 )
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.retirement import Retirement
@@ -280,7 +281,7 @@ class PartitionLog:
         self.epochs.note(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
             self._note_producer(header, batch)
-        self.tail.append(TailBatch(header.base_offset, next_offset, position, batch, segment, header))
+        self.tail.append(TailBatch(header.base_offset, next_offset, position, kept(batch), segment))
         self._dirty.note_bytes(size)
         self.log_end_offset = next_offset
 

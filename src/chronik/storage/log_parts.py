@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from chronik.model import StorageError, TopicPartition
-from chronik.records.batch import BatchHeader, Buffer
+from chronik.records.batch import BatchHeader, Buffer, read_header
 from chronik.storage.disk import Disk, Lane
 from chronik.storage.segment import Segment
 from chronik.storage.wal_format import EntryKind
@@ -41,14 +43,28 @@ class LogListener(Protocol):
         """The log was cut back to `end_offset`: what came behind it could not be written."""
 
 
-@dataclass(slots=True)
-class TailBatch:
+COPIED_BYTES_MAX: Final = 8 * 1024
+
+
+class TailBatch(msgspec.Struct, frozen=True, gc=False):
+    """One of the tens of thousands that memory may keep, if they are small. To look at all of them would hold
+    up the node for tens of milliseconds, so the garbage collector does not; there are no cycles here."""
+
     base_offset: int
     next_offset: int
     position: int
     view: Buffer
     segment: Segment
-    header: BatchHeader
+
+    @property
+    def header(self) -> BatchHeader:
+        return read_header(self.view)
+
+
+def kept(batch: Buffer) -> Buffer:
+    """What the tail keeps of a batch: a small one is copied, since a view is work for the collector too, and
+    holds on to the whole request that it came with."""
+    return bytes(batch) if len(batch) <= COPIED_BYTES_MAX else batch
 
 
 @dataclass(frozen=True, slots=True)
