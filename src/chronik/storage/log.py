@@ -17,7 +17,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from chronik.model import StorageError, TopicPartition, invariant
+from chronik.model import StorageError, TopicPartition, invariant, violated
 from chronik.records.batch import BatchHeader, Buffer, headers, stamp
 from chronik.records.reader import read_marker
 from chronik.storage.disk import Disk, Lane
@@ -237,10 +237,8 @@ class PartitionLog:
         view = memoryview(batches)
         first = self.log_end_offset
         for position, header in headers(view):
-            invariant(
-                header.base_offset >= self.log_end_offset,
-                f"{self.tp}: batch at {header.base_offset} overlaps the log end {self.log_end_offset}",
-            )
+            if header.base_offset < self.log_end_offset:
+                violated(f"{self.tp}: batch at {header.base_offset} overlaps the end {self.log_end_offset}")
             self._accept(header, view[position : position + header.size_bytes], now_ms)
         if self.log_end_offset > first:
             self._to_wal(first, batches)
