@@ -2,8 +2,9 @@
 
 The same topic (JSON of 200 B, three partitions) is counted, written to Parquet and streamed to Parquet, by
 turns, in alternating order; the ratio is the median of the pairs'. One round before it warms both up. Memory
-is the most that the driver's JVM and all Python workers held while each source did the same in a Spark of its
-own. Then the archive job runs over everything, over what came since, and over nothing new.
+is the most that the driver's JVM and every Python process below it held while each source did the same in a
+Spark of its own. The scanner is also measured alone, on one core. Then the archive job runs over everything,
+over what came since, and over nothing new.
 """
 
 from __future__ import annotations
@@ -26,19 +27,25 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from chronik.client import Cluster
+from chronik.client import Cluster, FetchOptions
+from chronik.model import TopicPartition
+from chronik.spark.fetching import RangeFetcher
 from chronik.spark.jobs.archive import ArchiveOptions, archive
-from chronik.spark.options import connect_options, write_options
+from chronik.spark.options import connect_options, read_options, write_options
 from chronik.spark.producing import TaskProducer
+from chronik.spark.ranges import OffsetRange
+from chronik.spark.scanner import Scanner, Window
 from chronik.spark.session import start_session
+from chronik.spark.source import COLUMNS
 from tests.java import JARS
 from tests.node import ChronikNode
-from tests.spark.processes import descendants, is_worker, memory_bytes
+from tests.spark.processes import descendants, memory_bytes
 from tests.spark.topics import Topics
 
 KINDS = ("kafka", "chronik")
 PARTITIONS = 3
 FILL_ROWS = 100_000
+SCANNED_ROWS = 30_000
 VALUE = '{"id": %d, "customer": "c%05d", "amount": %d.25, "text": "'
 FILLER = "lorem ipsum dolor sit amet " * 8
 
@@ -67,25 +74,42 @@ def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
     asyncio.run(work())
 
 
+def scanner_alone(bootstrap: str, topic: str, console: Console) -> None:
+    """All columns of what one partition holds, again and again, from memory: CPU time of one thread."""
+    options = read_options({"bootstrap.servers": bootstrap, "subscribe": topic}, streaming=False)
+    fetch = FetchOptions(partition_max_bytes=options.fetch_bytes, max_bytes=options.fetch_bytes)
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, SCANNED_ROWS)
+    chunks = [bytes(chunk.data) for chunk in RangeFetcher(options.connect, wanted, fetch)]
+    scanner = Scanner(tuple(COLUMNS), topic, 0)
+    rates = []
+    for _ in range(10):
+        began = time.process_time()
+        count = sum(batch.num_rows for chunk in chunks for batch in scanner.scan(chunk, Window()))
+        rates.append(count / (time.process_time() - began))
+    console.print(f"scanner alone: {statistics.median(rates):,.0f} records/s on one core")
+
+
 class Memory(threading.Thread):
-    """The most that the JVM and the Python workers held together."""
+    """The most that all processes below this one held together: the JVM, and Python of whatever task."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._stop_it = threading.Event()
-        self.jvm = self.workers = 0
+        self.total = self.jvm = 0
 
     def run(self) -> None:
         while not self._stop_it.wait(0.2):
             found = descendants()
-            self.jvm = max(self.jvm, sum(memory_bytes(pid) for pid, line in found.items() if "java" in line))
-            workers = sum(memory_bytes(pid) for pid, line in found.items() if is_worker(line))
-            self.workers = max(self.workers, workers)
+            held = {pid: memory_bytes(pid) for pid in found}
+            if (total := sum(held.values())) > self.total:
+                self.total = total
+                self.jvm = sum(size for pid, size in held.items() if "java" in found[pid].split(" ")[0])
 
-    def stop(self) -> int:
+    def stop(self) -> tuple[int, int]:
+        """All of it, and the JVM's part at the same moment."""
         self._stop_it.set()
         self.join()
-        return self.jvm + self.workers
+        return self.total, self.jvm
 
 
 @contextlib.contextmanager
@@ -138,8 +162,8 @@ class Loads:
         return time.monotonic() - began
 
 
-def memory_alone(kind: str, bootstrap: str, topic: str) -> float:
-    """Bytes at most, in a process that reads with this source alone."""
+def memory_alone(kind: str, bootstrap: str, topic: str) -> tuple[int, int]:
+    """Bytes at most, and those of the JVM, in a process that reads with this source alone."""
     command = [
         sys.executable,
         "-m",
@@ -152,7 +176,8 @@ def memory_alone(kind: str, bootstrap: str, topic: str) -> float:
         topic,
     ]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return float(said.split()[-1])
+    total, jvm = said.split()[-2:]
+    return int(total), int(jvm)
 
 
 def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
@@ -162,7 +187,7 @@ def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
         watch.start()
         for load in loads.all:
             loads.measure(load, kind, topic)
-        print(watch.stop())
+        print(*watch.stop())
 
 
 def compare(loads: Loads, topic: str, records: int, rounds: int, console: Console) -> None:
@@ -243,6 +268,7 @@ def main() -> None:
             console.print("[dim]filling[/dim]")
             fill(node.bootstrap, large, 0, given.records)
             fill(node.bootstrap, small, 0, given.records // 10)
+            scanner_alone(node.bootstrap, small, console)
             with session() as spark:
                 loads = Loads(spark, node.bootstrap, folder)
                 compare(loads, large, given.records, given.rounds, console)
@@ -250,8 +276,8 @@ def main() -> None:
                     growth(loads, (small, given.records // 10), (large, given.records), console)
                     incremental(spark, node.bootstrap, large, given.records, folder, console)
             for kind in KINDS:
-                held = memory_alone(kind, node.bootstrap, small)
-                console.print(f"memory, {kind}: {held / 1e6:,.0f} MB at most (JVM and Python workers)")
+                held, jvm = memory_alone(kind, node.bootstrap, large)
+                console.print(f"memory, {kind}: {held / 1e6:,.0f} MB at most, {jvm / 1e6:,.0f} of it the JVM")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def descendants(root: int | None = None) -> dict[int, str]:
 
 def is_worker(line: str) -> bool:
     """A Python worker that runs tasks, or the daemon that forks them."""
-    return "pyspark.daemon pyspark.worker" in line
+    return "daemon pyspark.worker" in line
 
 
 def memory_bytes(pid: int) -> int:

@@ -7,8 +7,6 @@ an executor without a home) a private directory under the system's temporary one
 
 from __future__ import annotations
 
-import os
-import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,8 @@ from typing import Any, TypeVar
 import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from chronik.spark.interpreter import private_directory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,21 +36,6 @@ def compiled(function: F) -> F:
 def _jit(function: F, *, cache: bool) -> F:
     made: F = numba.njit(cache=cache, nogil=True, boundscheck=False)(function)
     return made
-
-
-def private_directory(parent: Path) -> Path | None:
-    """A directory for compiled code that only this user can write; None if there cannot be one.
-
-    Cached code is run as it is found, so a directory that somebody else made or may write to is not used.
-    """
-    directory = parent / f"chronik-compiled-{os.getuid()}"
-    try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-    except OSError:
-        return None
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return directory if ours else None
 
 
 @intrinsic  # type: ignore[untyped-decorator]

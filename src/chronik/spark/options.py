@@ -7,6 +7,7 @@ without that prefix. What chronik's client has no use for is ignored, as the con
 from __future__ import annotations
 
 import json
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -44,10 +45,16 @@ class Connect:
     def tls(self) -> ssl.SSLContext | None:
         if self.security_protocol == "PLAINTEXT":
             return None
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.check_hostname = self.check_hostname
-        if self.certificate_file:
-            context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            context.check_hostname = self.check_hostname
+            if self.certificate_file:
+                context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
+        except OSError as error:  # ssl's own errors are of this kind too, and none names its file
+            files = [file for file in (self.ca_file, self.certificate_file, self.key_file) if file]
+            missing = [file for file in files if not os.path.exists(file)]
+            why = "is not there" if missing else f"cannot be used: {error.strerror or error}"
+            raise OptionError(f"TLS: {', '.join(missing or files)} {why}") from None
         return context
 
     def client_options(self) -> ClientOptions:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronik.model import ChronikError
+from chronik.spark.interpreter import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ _JAVA_HINT: Final = (
     f"Spark needs Java {JAVA_MAJOR_MIN} or later: install it, on Debian with "
     "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 )
+_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark asks Arrow for no row that a batch does not have: it need not look again for each value."""
 _TABLE_FORMATS: Final[Mapping[str, Mapping[str, str]]] = {
     "delta": {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -74,8 +77,6 @@ def start_session(
         raise SparkMissing(problem)
     from chronik.spark.source import ChronikDataSource
 
-    # Spark takes the Python of its workers from here and nowhere else.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251
     given = dict(SparkConf().getAll())
     settings = {
         "spark.master": master or given.get("spark.master", "local[*]"),
@@ -83,14 +84,20 @@ def start_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.daemon.module": "chronik.spark.daemon",
         **_TABLE_FORMATS.get(table_format or "", {}),
         **(conf or {}),
     }
-    if settings["spark.master"].startswith("local"):
+    is_local = settings["spark.master"].startswith("local")
+    # Spark takes the Python of its workers from here and nowhere else.
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python() if is_local else sys.executable)  # noqa: TID251
+    if is_local:
         log4j = Path(__file__).with_name("log4j2.properties")
         settings.setdefault("spark.ui.enabled", "false")
         settings.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-        settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        settings.setdefault(
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()} {_ARROW}"
+        )
     if table_format == "iceberg" and warehouse:
         settings["spark.sql.catalog.archive.warehouse"] = warehouse
     if jars:

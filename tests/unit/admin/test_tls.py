@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,23 +12,13 @@ from chronik.admin.peers import request_json
 from chronik.admin.tls import client_context
 from chronik.config import Settings
 from chronik.node import Node
+from tests.tls import make_certificate
 from tests.unit.admin.support import HOST, Http, with_node
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    if shutil.which("openssl") is None:
-        pytest.fail("openssl is not there: install it (Debian: apt-get install openssl)")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=node"
-    )
-    names = ["-addext", f"subjectAltName=IP:{HOST},DNS:localhost"]
-    subprocess.run(
-        [*command.split(), *names, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True
-    )
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_only_tls_is_spoken_and_the_certificate_is_checked(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chronik.client.offsets import EARLIEST, LATEST
 from chronik.model import TopicPartition
-from chronik.spark.options import OptionError, read_options, write_options
+from chronik.spark.options import OptionError, connect_options, read_options, write_options
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 
@@ -83,3 +85,17 @@ def test_writing() -> None:
     assert (options.topic, options.compression, options.transactional) == ("out", "zstd", True)
     with pytest.raises(OptionError, match=r"compression\.type"):
         write_options({**BASE, "compression.type": "rar"})
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_files_that_tls_cannot_use_are_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    connect = connect_options(
+        {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.ca.location": str(file)}
+    )
+    with pytest.raises(
+        OptionError, match=rf"TLS: .*ca.pem {'is not there' if content is None else 'cannot'}"
+    ):
+        connect.tls()

@@ -17,7 +17,7 @@ from chronik.records.batch import HEADER_BYTES, TIMESTAMP_TYPE_MASK, check_batch
 from chronik.records.reader import Record, read_records
 from chronik.records.writer import build_batch, build_marker
 from chronik.spark import scanner
-from chronik.spark.compiling import private_directory
+from chronik.spark.interpreter import private_directory
 from chronik.spark.scanner import COLUMN_TYPES, Scanner, Window
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
