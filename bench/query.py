@@ -173,9 +173,9 @@ def steady(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
         until("the index", partial(_has, node, topic, 0))
         seconds = send(node, topic, values, rate)
         behind = until("all records", partial(_has, node, topic, len(values)))
-        yield f"at {rate:,} records/s, all records searchable after the last produce, s", behind
+        yield f"all records searchable after the last at {rate:,}/s, s", behind
         if behind < SOON_S:
-            yield "produced without falling behind, records/s", len(values) / seconds
+            yield f"rate at which that takes less than {SOON_S:g} s, records/s", len(values) / seconds
             break
 
 
