@@ -24,7 +24,9 @@ FLUSH_S = 60
 class Ack:
     sent_at: float
     acked_at: float
-    offset: int
+    offset: int | None
+    """None if none was told: what the client was about to send again counts as acknowledged when a later
+    record is (librdkafka's implicit acknowledgement)."""
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Load:
 
         def delivered(error: object, message: confluent_kafka.Message) -> None:
             if error is None:
-                sent.acks[number] = Ack(sent_at, time.monotonic(), message.offset() or 0)
+                sent.acks[number] = Ack(sent_at, time.monotonic(), message.offset())
             else:
                 sent.failures[number] = str(error)
 
@@ -169,9 +171,10 @@ class Load:
             numbers[number] = offset
             last = number
         for number, ack in sent.acks.items():
-            if numbers.get(number) != ack.offset:
+            if number not in numbers:
+                wrong.append(f"{partition} {number}: acknowledged at {ack.offset}, lost")
+            elif ack.offset is not None and ack.offset != numbers[number]:
                 wrong.append(
-                    f"{partition} {number}: acknowledged at {ack.offset}, "
-                    + ("lost" if number not in numbers else f"but it is at {numbers[number]}")
+                    f"{partition} {number}: acknowledged at {ack.offset}, but it is at {numbers[number]}"
                 )
         return wrong
