@@ -92,7 +92,7 @@ CLUSTER: Final = Scenario(
         "pause": 1.5,
         "slow disk": 0.7,
         "full disk": 0.3,
-        "failed sync": 0.3,
+        "failed sync": 1,
         "clock jump": 0.5,
         "clock drift": 0.5,
         "broken connections": 1,
