@@ -1,9 +1,11 @@
-"""A job on a real Spark master with two workers, one of which is killed in the middle."""
+"""Jobs on a real Spark master with two workers: as the documentation says, and with a worker killed."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 
@@ -114,11 +117,9 @@ class Standalone:
             self.kill(name)
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[Standalone]:
-    folder = tmp_path / "standalone"
-    folder.mkdir()
-    with Standalone(folder) as running:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("standalone")) as running:
         yield running
 
 
@@ -141,6 +142,50 @@ def archive_command(node: ChronikNode, folder: Path, master: str) -> list[str]:
         master,
         *settings,
     ]
+
+
+def documented_command(master: str, folder: Path, topic: str) -> tuple[dict[str, str], list[str]]:
+    """The line of PIPELINE.md for `spark-submit`, with the places of this test: environment, arguments."""
+    text = (SOURCE.parent / "docs" / "PIPELINE.md").read_text()
+    (line,) = (each for each in text.splitlines() if "spark-submit --master" in each)
+    (program,) = re.findall(r"`submit.py` is one line, `([^`]+)`", text)
+    (folder / "submit.py").write_text(program)
+    python, *words = shlex.split(line)
+    assert python.startswith("PYSPARK_PYTHON=")
+    memory = ["--driver-memory", "512m", "--executor-memory", "512m"]
+    places = {
+        "spark-submit": [str(HOME / "bin" / "spark-submit"), *memory],
+        "yarn": [master],
+        "submit.py": [str(folder / "submit.py")],
+        "orders": [topic],
+        "hdfs:///topics": [str(folder / "result")],
+    }
+    assert set(places) <= set(words)
+    return {"PYSPARK_PYTHON": sys.executable}, [part for word in words for part in places.get(word, [word])]
+
+
+def test_the_documented_line_for_spark_submit(
+    master: Standalone, node: ChronikNode, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.fill(topic, [b'{"n": %d}' % n for n in range(1000)])
+    environment, command = documented_command(master.url, tmp_path, topic)
+    said = subprocess.run(
+        [*command, "--bootstrap", node.bootstrap],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout[-3000:]
+    files = (tmp_path / "result" / f"topic={topic}").rglob("*.parquet")
+    offsets = [
+        n for file in files for n in pq.ParquetFile(file).read(columns=["offset"])["offset"].to_pylist()
+    ]
+    assert sorted(offsets) == list(range(1000))
 
 
 def test_a_worker_is_killed_in_the_middle(

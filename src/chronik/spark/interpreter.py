@@ -36,11 +36,19 @@ def private_directory(parent: Path) -> Path | None:
 
 
 def worker_python() -> str:
-    """The script for Spark's processes, or plain Python where no script can be made or run."""
-    directory = private_directory(Path(tempfile.gettempdir()))
-    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m chronik.spark.interpreter "$@"\n'
+    """The script for Spark's processes, or plain Python where no script can be made or run.
+
+    It lies where nobody tidies up, if it can: a stream that runs for months may start a process at any time.
+    """
+    parents = (Path(os.path.expanduser("~/.cache")), Path(tempfile.gettempdir()))
+    return next(filter(None, map(_script, parents)), sys.executable)
+
+
+def _script(parent: Path) -> str | None:
+    directory = private_directory(parent)
     if directory is None:
-        return sys.executable
+        return None
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m chronik.spark.interpreter "$@"\n'
     script = directory / f"python-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     try:
         if not script.exists():
@@ -49,8 +57,8 @@ def worker_python() -> str:
             made.chmod(0o700)
             made.replace(script)
     except OSError:
-        return sys.executable
-    return str(script) if os.access(script, os.X_OK) else sys.executable
+        return None
+    return str(script) if os.access(script, os.X_OK) else None
 
 
 def prefer_installed(path: list[str]) -> list[str]:
