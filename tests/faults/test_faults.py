@@ -25,6 +25,7 @@ def test_no_anomaly_whatever_breaks(tmp_path: Path, request: pytest.FixtureReque
     small = {"wal_file_bytes": 1 << 20, "segment_bytes": 1 << 20}
     cluster = Cluster(3, folder=tmp_path / "cluster", replica_lag_time_max_ms=2_000, **small)
     disk = SmallDisk(cluster.data_dir(3))
+    history = tmp_path / "history.jsonl"
     try:
         with cluster:
             cluster.create_topic(TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
@@ -35,12 +36,13 @@ def test_no_anomaly_whatever_breaks(tmp_path: Path, request: pytest.FixtureReque
                 nemesis.run(seconds)
             finally:
                 load.stop()
-            cluster.assert_replicas_agree(TOPIC)
-            load.read_everything()
+            try:
+                cluster.assert_replicas_agree(TOPIC)
+            finally:
+                load.read_everything()
+                history.write_bytes(b"".join(write_history(load.events)))
     finally:
         disk.close()
-    history = tmp_path / "history.jsonl"
-    history.write_bytes(b"".join(write_history(load.events)))
     verdict = check(load.events)
     print(f"{dict(nemesis.counts)}, sends {dict(verdict.outcomes)}, {verdict.records_read} records read")
     assert verdict.anomalies == [], f"by --fault-seed={seed}; `chronik check {history}` shows it again"

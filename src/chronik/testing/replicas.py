@@ -150,7 +150,20 @@ async def compare(
 
 
 async def _compare_one(tp: TopicPartition, readers: Mapping[NodeId, ReplicaReader], deadline: float) -> None:
-    view = await _same_view(tp, readers, deadline)
+    """Again, if a node does not answer for its replica for a moment: leadership may move meanwhile."""
+    while True:
+        view = await _same_view(tp, readers, deadline)
+        try:
+            return await _compare_bytes(tp, readers, view)
+        except RequestError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _compare_bytes(
+    tp: TopicPartition, readers: Mapping[NodeId, ReplicaReader], view: ReplicaView
+) -> None:
     if view.log_start_offset == view.high_watermark:
         return
     bounds = (view.log_start_offset, view.high_watermark)
