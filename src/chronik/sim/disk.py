@@ -214,6 +214,17 @@ class DiskView:
         self.changes = 0
         self.is_local = disk.is_local
 
+    def let_go(self) -> None:
+        """The run is over: know nobody any more.
+
+        A segment knows its disk and is known by batches in memory, which the garbage collector does not look
+        into (`TailBatch`). So it takes a segment for one in use, and with it all that its disk knows.
+        """
+        self.process = Process("", "")
+        self.process.alive = False
+        del self._loop, self._on_crash
+        self._lanes.clear()
+
     def note_open(self, path: PurePath) -> int:
         self._open_count += 1
         self.open_files[self._open_count] = path

@@ -43,6 +43,8 @@ class World:
         """What nodes logged as errors."""
         self._dead: list[Process] = []
         self._living: list[Process] = []
+        self.views: list[DiskView] = []
+        """Of every process that had a disk."""
 
     def rng(self, purpose: str) -> random.Random:
         """A source of randomness for each purpose: one that is asked more often disturbs no other."""
@@ -91,6 +93,9 @@ class World:
             process.ready.clear()
         self._dead.clear()
         self._living.clear()
+        for view in self.views:
+            view.let_go()
+        self.views.clear()
 
 
 def _close(coroutine: Any) -> None:
@@ -165,6 +170,7 @@ class SimNode:
         self.world.network.power_on(self.host)
         process = self.process = self.world.process(self.name, self.host)
         view = self.view = DiskView(self.disk, process, self.world.loop, self._crash_inside)
+        self.world.views.append(view)
         view.crash_in = crash_in
         self.world.trace.tell(self.name, f"starts for the {self.start_count}. time")
         self.world.loop.spawn(process, self._live(process, view))
