@@ -44,6 +44,10 @@ ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
 QUIET_SECONDS: Final = 0.15
 """A leader whose link broke and that says nothing for so long, more than a heartbeat, is taken for dead."""
+PAUSE_SECONDS: Final = 0.5
+"""Who did not get to tick for so long was held up: what comes in now may have waited in a buffer."""
+SETTLE_SECONDS: Final = 0.3
+"""What waited has come in by then."""
 CAMPAIGN_SECONDS: Final = 0.1
 """How long after each other the survivors of a leader ask for votes."""
 CAMPAIGNS_MAX: Final = 4
@@ -105,6 +109,8 @@ class RaftDriver:
         """When the leader was last heard of; as the leader, when a majority was."""
         self._heard: dict[NodeId, float] = {}
         """When each follower last answered in this node's own term as the leader."""
+        self._ran_at = self.last_contact
+        self._believes_from = 0.0
         self.applied_term = 0
         self._applied_index = 0
         """Handed to the listener; a core that is built anew starts over from its snapshot."""
@@ -122,6 +128,7 @@ class RaftDriver:
         if self.core.log.membership.voters == (self._config.node_id,):
             self.core.campaign()
         self._pump()
+        self._ran_at = self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def _build(self) -> None:
@@ -186,14 +193,27 @@ class RaftDriver:
     def step(self, message: Message) -> None:
         if self._core is None or self._stopped:
             return
-        if isinstance(message, FROM_LEADER) and message.term >= self._core.term:
+        is_recent = self._is_recent()
+        if is_recent and isinstance(message, FROM_LEADER) and message.term >= self._core.term:
             self.last_contact = self._loop.time()
         if isinstance(message, AppendResponse):
             self._times.applied_by(message.sender, message.applied)
         self._core.step(message)
-        if self._core.is_leader and message.term == self._core.term:
+        if is_recent and self._core.is_leader and message.term == self._core.term:
             self._heard[message.sender] = self._loop.time()
         self._schedule_pump()
+
+    def _is_recent(self) -> bool:
+        """Whether a message that comes in now was sent just now, as far as this node can tell.
+
+        A node that was stopped for a while finds old messages when it wakes. The cluster may have done
+        without it meanwhile: they are no reason to believe that it still counts on this node.
+        """
+        now = self._loop.time()
+        if now - self._ran_at > PAUSE_SECONDS:
+            self._believes_from = now + SETTLE_SECONDS
+        self._ran_at = now
+        return now >= self._believes_from
 
     def report_unreachable(self, peer: NodeId) -> None:
         """A link to `peer` broke. If it led, do not sit out the whole time-out: ask for votes soon."""
@@ -246,6 +266,7 @@ class RaftDriver:
         if self._stopped:
             return
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+        self._is_recent()
         self.core.tick()
         if self.core.is_leader:
             self.last_contact = max(self.last_contact, self._majority_heard())

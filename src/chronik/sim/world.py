@@ -255,7 +255,8 @@ class SimNode:
 
     async def lead(self, tp: TopicPartition) -> None:
         """Inside the node's process: ask for the leadership of a partition, as users may."""
-        assert self.node is not None
+        if self.node is None:
+            return  # it has begun to stop
         metadata = self.node.parts.metadata
         topic, known = metadata.state.topics.get(tp.topic), metadata.state.partition(tp)
         if topic is None or known is None:

@@ -6,10 +6,11 @@ import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from chronik.cluster.raft_driver import ELECTION_TICKS, TICK_SECONDS, RaftDriver
+from chronik.cluster.raft_driver import ELECTION_TICKS, SETTLE_SECONDS, TICK_SECONDS, RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.metadata.store import Committed
 from chronik.metrics import WriteStages
@@ -159,6 +160,42 @@ def test_a_leader_that_hears_nobody_does_not_take_itself_for_heard() -> None:
         assert stepped_down
         assert not cut_off.leads_alone
         await cut_off.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+
+
+def test_messages_that_waited_while_a_node_was_stopped_do_not_count_as_heard() -> None:
+    """The others may have done without it for long: it must not lead partitions because of old messages."""
+    loop = SimLoop(random.Random(1))
+    waiting: list[Message] = []
+
+    class Buffer:
+        def step(self, message: Message) -> None:
+            waiting.append(message)
+
+    async def main() -> None:
+        wires = await three(loop, {}, {})
+        (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
+        stopped = leader % 3 + 1
+        driver = wires.nodes[stopped]
+        wires.nodes[stopped] = cast(RaftDriver, Buffer())
+        assert driver._timer is not None
+        driver._timer.cancel()
+        began = loop.time()
+        await asyncio.sleep(0.9 * ELECTION_TICKS * TICK_SECONDS)
+        assert waiting
+        for message in waiting:
+            driver.step(message)
+        wires.nodes[stopped] = driver
+        driver._tick()
+        for message in waiting:
+            driver.step(message)
+        assert driver.last_contact <= began
+        await asyncio.sleep(SETTLE_SECONDS + 10)
+        assert loop.time() - driver.last_contact < ELECTION_TICKS * TICK_SECONDS, "it goes on as usual"
+        for each in wires.nodes.values():
+            await each.stop()
 
     loop.run(main(), seconds_max=100, steps_max=1_000_000)
     assert loop.failures == []
