@@ -56,7 +56,7 @@ def check_goes_on(node: ChronikNode, ledger: Ledger) -> None:
 
 
 def wal_files(node: ChronikNode) -> list[Path]:
-    return sorted((node.data_dir / "wal").glob("*.wal"))
+    return sorted((node.data_dir / "wal").glob("[0-9]*.wal"))
 
 
 def last_written(node: ChronikNode) -> tuple[Path, int]:

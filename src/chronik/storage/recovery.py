@@ -21,6 +21,7 @@ from chronik.storage.disk import Disk
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.producer_state import ProducerStates
+from chronik.storage.spares import left_over
 from chronik.storage.store import (
     LOW_SPACE_WAL_FILES,
     LogKey,
@@ -60,6 +61,7 @@ class _Recovery:
         self.at_rest: dict[LogKey, LogState] = {}
         self.hard_state = b""
         self.report = RecoveryReport()
+        self.spares: list[Path] = []
         self._names: dict[LogKey, str] = {_METADATA_KEY: METADATA_TOPIC}
         self._unflushed = 0
 
@@ -71,6 +73,9 @@ class _Recovery:
         # A name is safe only once its directory is synced, also one that an earlier start made and left so.
         for directory in (self.root, self.root.parent, *(parent.parent for parent in missing)):
             self.disk.sync_directory(directory)
+        self.spares = left_over(
+            self.disk, self.root / "wal", self.options.wal.file_bytes, keep=not self._is_low_on_space()
+        )
         checkpoint = checkpoints.load(self.disk, self.root)
         self.hard_state = checkpoint.hard_state
         for state in checkpoint.logs:
@@ -120,7 +125,7 @@ class _Recovery:
 
     def _make_room(self, path: Path, sequence: int) -> bool:
         """On a disk that is nearly full, let a WAL file go as soon as segments have what it held."""
-        if self.disk.usage(self.root)[1] >= LOW_SPACE_WAL_FILES * self.options.wal.file_bytes:
+        if not self._is_low_on_space():
             return False
         if self._names.keys() - self.logs.keys() - self.at_rest.keys() - {_METADATA_KEY}:
             return False  # a log's name stands here, its first batches in the next file
@@ -134,6 +139,9 @@ class _Recovery:
             checkpoints.save(self.disk, self.root, saved)
         self.disk.remove(path)
         return True
+
+    def _is_low_on_space(self) -> bool:
+        return self.disk.usage(self.root)[1] < LOW_SPACE_WAL_FILES * self.options.wal.file_bytes
 
     def _apply(self, entry: Entry) -> None:
         header = entry.header
@@ -229,6 +237,7 @@ def open_store(
         next_sequence=sequence + 1,
         next_round=round_ + 1,
         files=files,
+        spares=recovery.spares,
     )
     for log_ in recovery.logs.values():
         log_.attach(wal)

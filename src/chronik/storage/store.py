@@ -20,7 +20,7 @@ from chronik.storage.disk import Disk, Lane
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog, delete_segments
 from chronik.storage.producer_state import ProducerStates
-from chronik.storage.wal import Wal, WalFile, WalOptions
+from chronik.storage.wal import Wal, WalOptions
 from chronik.storage.wal_format import EntryKind
 
 log = logging.getLogger(__name__)
@@ -263,8 +263,7 @@ class LogStore:
         removable = self.wal.removable(self._previous_sequence)
         self._previous_sequence = sequence
         if removable:
-            await self.disk.run(Lane.BACKGROUND, lambda: self._remove(removable))
-            self.wal.forget(removable)
+            await self.wal.release(removable, is_room=not self._is_low_on_space())
         self._checkpoint_time = asyncio.get_running_loop().time()
         await self.sweep()
 
@@ -300,10 +299,6 @@ class LogStore:
             self._doubt = str(error)
             raise
         checkpoints.save(self.disk, self.root, checkpoint)
-
-    def _remove(self, files: list[WalFile]) -> None:
-        for file in files:
-            self.disk.remove(file.path)
 
     def _cut(self) -> tuple[int, list[LogState], bytes]:
         """A consistent picture: all appends before `sequence`, none after. Runs without an await."""

@@ -24,6 +24,7 @@ from chronik.model import StorageError
 from chronik.records.batch import Buffer
 from chronik.storage.company import Company
 from chronik.storage.disk import Disk, File, Lane
+from chronik.storage.spares import Spares
 from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_round
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ ZEROED_SHARE: Final = 128
 """Small rounds land in bytes that were written before, so that their sync need not wait for the file system's
 journal to record them as used: one round in a while writes zeros behind itself, this share of the file."""
 ZEROED_BYTES_MAX: Final = 512 * 1024
+_PAGE: Final = memoryview(bytes(4096))
 COMPANY_SECONDS_MAX: Final = 0.002
 """How long a small round waits for those that usually come along (`company`).
 The loop counts whole milliseconds: a shorter time may be none."""
@@ -123,8 +125,9 @@ class Wal:
         next_sequence: int,
         next_round: int,
         files: Sequence[WalFile],
+        spares: Sequence[Path] = (),
     ) -> None:
-        """`files` are those that recovery found; writing goes on in a new one behind them."""
+        """`files` are those that recovery found; writing goes on in another one behind them."""
         self._disk = disk
         self._directory = directory
         self._options = options
@@ -143,8 +146,8 @@ class Wal:
         self._position = 0
         self._zeros = memoryview(bytes(min(options.file_bytes // ZEROED_SHARE, ZEROED_BYTES_MAX)))
         self._zeroed_end = 0
-        self._spare: File | None = None
-        self._spare_requested = False
+        self._is_used = False
+        self._spares = Spares(disk, directory, options.file_bytes, spares)
         self._room_waiters: list[Callable[[], None]] = []
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -343,6 +346,9 @@ class Wal:
                 zeros = self._zeros[: max(self._options.file_bytes - end, 0)]
                 buffers.append(zeros)
                 self._zeroed_end = end + len(zeros)
+            elif self._is_used:
+                # Pages are overwritten as a whole, or the system would have to read the old ones before.
+                buffers.append(_PAGE[: min(-end % len(_PAGE), max(self._options.file_bytes - end, 0))])
             file.write_at(self._position, buffers)
             file.sync()
         except BaseException:
@@ -354,26 +360,19 @@ class Wal:
     def _open_file(self, first_sequence: int) -> File:
         number = self._file_number + 1
         path = self._directory / wal_file_name(number)
-        file, self._spare = self._spare, None
-        if file is None:
-            file = self._preallocated(path)
-        else:
-            self._disk.rename(self._directory / "spare.wal", path)
-        self._disk.sync_directory(self._directory)
+        spare = self._spares.take()
+        try:
+            self._disk.rename(spare.path, path)
+            self._disk.sync_directory(self._directory)
+        except BaseException:
+            spare.file.close()
+            raise
         self._file_number = number
         self._position = 0
-        self._zeroed_end = 0
+        self._is_used = spare.is_used
+        self._zeroed_end = self._options.file_bytes if spare.is_used else 0
         self.files.append(WalFile(path, number, first_sequence))
-        return file
-
-    def _preallocated(self, path: Path) -> File:
-        file = self._disk.open(path, create=True)
-        try:
-            file.preallocate(self._options.file_bytes)
-        except BaseException:
-            file.close()
-            raise
-        return file
+        return spare.file
 
     def _retire_file(self, file: File) -> None:
         self._file = None
@@ -399,8 +398,8 @@ class Wal:
         for sink, token in {entry.sink: entry.token for entry in entries}.items():
             sink.committed(token)
         self._settle()
-        if self._spare is None and self._position > self._options.file_bytes // 2:
-            self._request_spare()
+        if self._position > self._options.file_bytes // 2:
+            self._spares.request()
 
     def _round_failed(self, entries: list[_Pending], error: BaseException | None) -> None:
         self.stats.failed_rounds += 1
@@ -425,34 +424,6 @@ class Wal:
                 if not future.done():
                     future.set_result(None)
 
-    def _request_spare(self) -> None:
-        """Preallocate the next file ahead of need: that takes milliseconds no round should wait for."""
-        if self._spare_requested or self._closed:
-            return
-        self._spare_requested = True
-
-        def work() -> File:
-            path = self._directory / "spare.wal"
-            self._disk.remove(path)
-            file = self._preallocated(path)
-            try:
-                file.sync()
-            except BaseException:
-                file.close()
-                raise
-            return file
-
-        def done(file: File | None, error: BaseException | None) -> None:
-            self._spare_requested = False
-            if error is not None:
-                log.warning("the next WAL file cannot be prepared: %s", error)
-            elif self._closed and file is not None:
-                file.close()
-            else:
-                self._spare = file
-
-        self._disk.submit(Lane.BACKGROUND, work, done)
-
     # --- retiring ----------------------------------------------------------------------------------
 
     def removable(self, before_sequence: int) -> list[WalFile]:
@@ -463,19 +434,20 @@ class Wal:
                 out.append(file)
         return out
 
-    def forget(self, gone: Sequence[WalFile]) -> None:
+    async def release(self, gone: Sequence[WalFile], *, is_room: bool) -> None:
+        """Nobody needs these files any more: they serve again, if there is room to keep them."""
+        paths = [file.path for file in gone]
+        await self._disk.run(Lane.BACKGROUND, lambda: self._spares.keep(paths, is_room=is_room))
         numbers = {file.number for file in gone}
         self.files = [file for file in self.files if file.number not in numbers]
 
     async def close(self) -> None:
         await self.drained()
         self._closed = True
-        if self._spare_requested:  # its lane is served in order: when this is done, so is the spare
-            await self._disk.run(Lane.BACKGROUND, lambda: None)
+        await self._spares.close()
         if self._timer is not None:
             self._timer.cancel()
-        for file in (self._file, self._spare):
-            if file is not None:
-                with contextlib.suppress(OSError):
-                    file.close()
-        self._file = self._spare = None
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+        self._file = None

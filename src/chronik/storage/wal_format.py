@@ -25,6 +25,7 @@ _BODY: Final = struct.Struct(">IIQQ16siqB3x")
 _HEAD: Final = struct.Struct(">II")
 ENTRY_HEADER_BYTES: Final = _HEAD.size + _BODY.size
 PAYLOAD_BYTES_MAX: Final = 512 * 1024 * 1024
+_SEQUENCE_AT: Final = 16
 _READ_CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -185,9 +186,12 @@ class WalScanner:
             chunk = self._read_at(position, _READ_CHUNK_BYTES)
             found = chunk.find(needle)
             while found >= 0:
-                header = self._header_at(position + found)
-                if header is not None and header.sequence > after_sequence:
-                    return position + found
+                sequence = int.from_bytes(chunk[found + _SEQUENCE_AT : found + _SEQUENCE_AT + 8], "big")
+                # A file that is used again is full of old ones: a quick look is enough for them.
+                if sequence > after_sequence or found + ENTRY_HEADER_BYTES > len(chunk):
+                    header = self._header_at(position + found)
+                    if header is not None and header.sequence > after_sequence:
+                        return position + found
                 found = chunk.find(needle, found + 1)
             if len(chunk) < _READ_CHUNK_BYTES:
                 return None

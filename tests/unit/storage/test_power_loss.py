@@ -29,7 +29,8 @@ SEEDS = range(25)
 class Machine:
     """A disk, and one process after the other that opens a store on it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, options: StoreOptions = OPTIONS) -> None:
+        self.options = options
         self.loop = SimLoop(random.Random(seed))
         self.disk = SimDisk(random.Random(seed))
         self.view: DiskView
@@ -55,7 +56,7 @@ class Machine:
 
             async def live():
                 self.view.crash_in = crash_at_start
-                store, _ = open_store(self.view, ROOT, OPTIONS)
+                store, _ = open_store(self.view, ROOT, self.options)
                 self.view.crash_in = crash_in
                 return await work(store)
 
