@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaProducer
 
+from bench.windows import percentile
 from bench.workloads import CLIENT_OPTIONS, TOOLS
 from tests import java
 
@@ -39,11 +40,6 @@ class Brokers(Protocol):
 
 
 Results = dict[str, float]
-
-
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def admin_of(brokers: Brokers) -> AdminClient:

@@ -8,9 +8,7 @@ at a steady rate, to another topic with acks=all.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import multiprocessing
-import statistics
 import tempfile
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -20,11 +18,11 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
-from rich.table import Table
 
-from bench.compaction import DEADLINE_S, PROBED, percentile, probe
+from bench.windows import PROBED, Latencies, arguments, measure, ratios, table
 from tests.node import ChronikNode
 
+DEADLINE_S = 120
 HISTORY = "history"
 RECORD_BYTES = 1_000
 
@@ -65,7 +63,7 @@ def read_history(
     consumer.close()
 
 
-def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[list[float]], list[list[float]], float]:
+def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[Latencies], list[Latencies], float]:
     """Latencies of the windows without readers and with them, and how much a second those read."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     topics = [NewTopic(HISTORY, args.partitions, 1), NewTopic(PROBED, 1, 1)]
@@ -78,53 +76,35 @@ def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[list[float]],
         target=read_history, args=(node.bootstrap, args.partitions, go, is_over, read_bytes)
     )
     reader.start()
-    quiet: list[list[float]] = []
-    busy: list[list[float]] = []
+    quiet: list[Latencies] = []
+    busy: list[Latencies] = []
     try:
-        asyncio.run(probe(node, args.seconds, args.rate))  # warm
+        measure(node, args.seconds, args.rate)  # warm
         for _ in range(args.pairs):
             go.clear()
-            asyncio.run(probe(node, 1.0, args.rate))  # what was asked for before comes in
+            measure(node, 1.0, args.rate)  # what was asked for before comes in
             before = read_bytes.value
-            quiet.append(asyncio.run(probe(node, args.seconds, args.rate)))
+            quiet.append(measure(node, args.seconds, args.rate))
             if read_bytes.value - before > args.megabytes * 10_000:
                 raise RuntimeError("the readers did not rest in their pause")
             go.set()
-            busy.append(asyncio.run(probe(node, args.seconds, args.rate)))
+            busy.append(measure(node, args.seconds, args.rate))
     finally:
         is_over.set()
         reader.join()
     return quiet, busy, read_bytes.value / (args.pairs * args.seconds)
 
 
-def report(quiet: list[list[float]], busy: list[list[float]], bytes_per_second: float) -> None:
-    table = Table(title="produce latency, one record at a time (ms)")
-    for column in ("", "p50 of windows", "p99 of windows"):
-        table.add_column(column)
-    for name, windows in (("nobody reads history", quiet), ("history is read", busy)):
-        found = [[percentile(window, share) for window in windows] for share in (0.5, 0.99)]
-        table.add_row(name, *(f"{statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f})" for v in found))
+def report(quiet: list[Latencies], busy: list[Latencies], bytes_per_second: float) -> None:
     console = Console(soft_wrap=True)
-    console.print(table)
-    ratios = []
-    for share in (0.5, 0.99):
-        pairs = [percentile(b, share) / percentile(q, share) for q, b in zip(quiet, busy, strict=True)]
-        ratios.append(f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})")
-    console.print(
-        f"ratio of neighbouring windows: p50 {ratios[0]}, p99 {ratios[1]};"
-        f" history was read at {bytes_per_second / 1e6:.0f} MB/s"
-    )
+    console.print(table({"nobody reads history": quiet, "history is read": busy}))
+    console.print(f"{ratios(quiet, busy)}; history was read at {bytes_per_second / 1e6:.0f} MB/s")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--megabytes", type=int, default=1_000, help="of history")
     parser.add_argument("--partitions", type=int, default=6, help="of the topic with the history")
-    parser.add_argument("--pairs", type=int, default=8, help="windows of each kind")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a window")
-    parser.add_argument("--rate", type=float, default=200.0, help="records a second")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chronik-bench-") as folder:
         node = ChronikNode(Path(folder))

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -34,8 +34,7 @@ class Scrape:
 
     def __init__(self, context: AdminContext) -> None:
         self._node = NodeCollector(context)
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
+        self._process = ProcessCollector(registry=None)
 
     async def text(self) -> bytes:
         """Piece by piece: thousands of partitions take long, and clients must not wait for all of them."""
