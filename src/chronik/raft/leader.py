@@ -233,12 +233,12 @@ class Leader(Role):
 
     def _replicate(self, node_id: NodeId, peer: Progress) -> None:
         log, config = self.core.log, self.core.config
-        while peer.may_send and peer.next <= log.last_index:
+        while peer.next <= log.last_index and peer.may_send:
             if peer.next <= log.base.index:
                 self._send_snapshot(node_id, peer)
                 return
             self._send_append(node_id, peer, log.batch(peer.next - 1, config.max_append_bytes))
-        has_news = peer.state is ProgressState.REPLICATE and peer.may_send and peer.commit_sent < log.commit
+        has_news = peer.commit_sent < log.commit and peer.state is ProgressState.REPLICATE and peer.may_send
         if has_news or (peer.is_nudged and peer.state is not ProgressState.SNAPSHOT):
             self._send_append(node_id, peer, ())
 

@@ -72,6 +72,16 @@ class RaftLog:
         return self.durability.durable
 
     @property
+    def is_handed_out(self) -> bool:
+        """Whether the driver has been given everything there is to persist and to apply."""
+        durability = self.durability
+        return (
+            self.snapshot is None
+            and not durability.is_dirty(self.last_index)
+            and (self.commit <= self.handed_to_apply or durability.durable <= self.handed_to_apply)
+        )
+
+    @property
     def membership(self) -> Membership:
         return self._configs[-1][1]
 

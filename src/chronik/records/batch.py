@@ -97,7 +97,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))  # _make is a call of Python more
 
 
 def _corrupt(why: str) -> RequestError:

@@ -93,7 +93,7 @@ def head(type_: FrameType, topic_id: bytes, partition: int, leader_epoch: int) -
 
 def read_head(frame: memoryview) -> Head:
     try:
-        return Head._make(_HEAD.unpack_from(frame))
+        return tuple.__new__(Head, _HEAD.unpack_from(frame))
     except struct.error:
         raise PeerError("a replication frame is cut short") from None
 
@@ -128,7 +128,7 @@ def encode_data(data: Data) -> bytes:
 
 
 def decode_data(frame: memoryview) -> Data:
-    return Data._make(_unpack(_DATA, frame))
+    return tuple.__new__(Data, _unpack(_DATA, frame))
 
 
 def encode_bounds(bounds: Bounds, sample: int = 0) -> bytes:
@@ -136,7 +136,7 @@ def encode_bounds(bounds: Bounds, sample: int = 0) -> bytes:
 
 
 def decode_bounds(frame: memoryview) -> Bounds:
-    return Bounds._make(_unpack(_BOUNDS, frame))
+    return tuple.__new__(Bounds, _unpack(_BOUNDS, frame))
 
 
 def decode_sample(frame: memoryview) -> int:

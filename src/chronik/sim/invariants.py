@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from chronik.groups.coordinator import OFFSETS_TOPIC
 from chronik.node import Node
+from chronik.raft import RaftCore
 from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode
 from chronik.storage.log import PartitionLog
@@ -16,9 +17,14 @@ from chronik.storage.log_parts import AppendSink
 T = TypeVar("T")
 
 
-class Invariant(Protocol):
+class ReplicaInvariant(Protocol):
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         """After a turn of a serving node in which these replicas changed: what is wrong, if anything."""
+
+
+class NodeInvariant(Protocol):
+    def check_node(self, node: SimNode) -> str | None:
+        """After a turn of a serving node whose part in the quorum or metadata changed: what is wrong."""
 
 
 class Changes:
@@ -35,27 +41,35 @@ class Changes:
         self._owners: dict[Partition | PartitionLog, Partition] = {}
         self._nodes: dict[Node, _Seen] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
+        self.is_node_changed = False
+        """Whether, when last asked, the node's part in the quorum or its metadata were not as before."""
 
     def of(self, node: Node) -> list[Partition] | None:
         """The replicas that are not as they were; None if nothing else of the node has changed either."""
-        parts = node.parts
         seen = self._nodes.get(node)
         if seen is None:
-            seen = self._nodes[node] = _Seen()
-        replicas = parts.replicas.all()
+            seen = self._nodes[node] = _Seen(node)
+        replicas = seen.all_replicas()
         if replicas != seen.replicas:
             self._adopt(seen, replicas)
         changed = self._changed(node.settings.node_id) if self._touched else None
-        raft = parts.member.raft
-        quorum: tuple[object, ...] = ()
-        if raft.is_open:
-            core = raft.core
-            quorum = (core.term, core.leader_id, core.role, core.log.commit)
-        applied = parts.metadata.state.applied_index
-        if quorum != seen.quorum or applied != seen.applied_index:
-            seen.quorum, seen.applied_index = quorum, applied
-            return changed or []
-        return changed
+        raft, applied = seen.raft, seen.metadata.state.applied_index
+        core = raft.core if raft.is_open else None
+        if applied == seen.applied_index and (
+            core is seen.core is None
+            or (
+                core is not None
+                and core.role is seen.role
+                and core.term == seen.term
+                and core.leader_id == seen.leader_id
+                and core.log.commit == seen.commit
+            )
+        ):
+            self.is_node_changed = False
+            return changed
+        self.is_node_changed = True
+        seen.note(core, applied)
+        return changed or []
 
     def forget(self) -> None:
         """Whoever had this turn is not looked at."""
@@ -100,12 +114,27 @@ class Changes:
 class _Seen:
     """A node as it was when it was last looked at."""
 
-    __slots__ = ("applied_index", "quorum", "replicas")
+    __slots__ = (
+        "all_replicas", "applied_index", "commit", "core", "leader_id", "metadata", "raft", "replicas",
+        "role", "term",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, node: Node) -> None:
+        parts = node.parts
+        self.all_replicas = parts.replicas.all
+        self.raft = parts.member.raft
+        self.metadata = parts.metadata
         self.replicas: list[Partition] = []
-        self.quorum: tuple[object, ...] | None = None
-        self.applied_index = -1
+        self.note(None, -1)
+
+    def note(self, core: RaftCore | None, applied_index: int) -> None:
+        """`core` is None while the metadata log is not open."""
+        self.applied_index = applied_index
+        self.core = core
+        self.role = core.role if core is not None else None
+        self.term = core.term if core is not None else -1
+        self.leader_id = core.leader_id if core is not None else None
+        self.commit = core.log.commit if core is not None else -1
 
 
 def _telling(kind: type[T], touched: dict[Any, None]) -> type[T]:
@@ -193,6 +222,9 @@ class BoundedTasks:
     TASKS_MAX = 400
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        return self.check_node(node)
+
+    def check_node(self, node: SimNode) -> str | None:
         process = node.process
         if process is not None and len(process.tasks) > self.TASKS_MAX:
             live = len(process.live_tasks())
@@ -226,7 +258,7 @@ class OneRaftLeaderPerTerm:
     def __init__(self) -> None:
         self._leaders: dict[int, str] = {}
 
-    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+    def check_node(self, node: SimNode) -> str | None:
         assert node.node is not None
         raft = node.node.parts.member.raft
         if not raft.is_leader:
@@ -245,7 +277,7 @@ class CommittedMetadataStays:
         self._committed: dict[int, tuple[int, int]] = {}
         self._checked: dict[tuple[str, int], int] = {}
 
-    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+    def check_node(self, node: SimNode) -> str | None:
         assert node.node is not None
         raft = node.node.parts.member.raft
         if raft.leader_id is None:
@@ -270,7 +302,7 @@ class StateMachinesAgree:
         self._states: dict[int, int] = {}
         self._checked: dict[tuple[str, int], int] = {}
 
-    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+    def check_node(self, node: SimNode) -> str | None:
         assert node.node is not None
         metadata = node.node.parts.metadata
         index = metadata.state.applied_index
@@ -362,8 +394,12 @@ class OneOwnerPerPartition:
     """Of a group, one member at most holds a partition, whether it works on it or has yet to give it up."""
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
-        if not any(partition.tp.topic == OFFSETS_TOPIC for partition in changed):
-            return None
+        for partition in changed:
+            if partition.tp.topic == OFFSETS_TOPIC:
+                return self._look_at_groups(node)
+        return None
+
+    def _look_at_groups(self, node: SimNode) -> str | None:
         assert node.node is not None
         for group in node.node.parts.coordination.groups.consumer_groups():
             owners: dict[object, str] = {}
@@ -375,7 +411,7 @@ class OneOwnerPerPartition:
         return None
 
 
-def standard() -> Iterable[Invariant]:
+def of_replicas() -> tuple[ReplicaInvariant, ...]:
     return (
         MonotonicHighWatermark(),
         OffsetsInOrder(),
@@ -383,10 +419,11 @@ def standard() -> Iterable[Invariant]:
         TailFollowsFiles(),
         BoundedTasks(),
         OneLeaderPerEpoch(),
-        OneRaftLeaderPerTerm(),
-        CommittedMetadataStays(),
-        StateMachinesAgree(),
         ReplicasAgreeBelowWatermark(),
         InSyncReplicasHaveWhatIsCommitted(),
         OneOwnerPerPartition(),
     )
+
+
+def of_nodes() -> tuple[NodeInvariant, ...]:
+    return (BoundedTasks(), OneRaftLeaderPerTerm(), CommittedMetadataStays(), StateMachinesAgree())

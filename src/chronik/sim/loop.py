@@ -96,8 +96,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self.failures: list[str] = []
         """Errors that reached the loop out of living processes: each is a bug."""
-        self.on_turn: Callable[[Process], None] = lambda process: None
-        """Called after every turn of a process that is watched: invariants look here."""
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -131,14 +129,15 @@ class SimLoop(asyncio.AbstractEventLoop):
                 due = heapq.heappop(timers)[3]
                 if isinstance(due, tuple):
                     due[0](*due[1])
-                elif not due._cancelled and due.process.alive:
-                    self._enqueue(due.process, due)
+                elif not due._cancelled:
+                    self.run_soon(due)
             if runnable:
                 break
             if not timers:
                 raise TimeoutError("nothing will ever happen again: every task waits")
             self.now = timers[0][0]
-        place = int(self._rng.random() * len(runnable)) if len(runnable) > 1 else 0
+        count = len(runnable)
+        place = int(self._rng.random() * count) if count > 1 else 0
         process = runnable[place]
         self.current = process
         ready = process.ready
@@ -160,20 +159,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.current = self.world
         if not ready or not process.may_run:
             process.is_queued = False
-            runnable.remove(process)
-        if process.is_watched:
-            self.on_turn(process)
+            del runnable[place]  # others are only ever put behind it
+        if process.on_turn is not None:
+            process.on_turn()
 
     def _failed(self, handle: SimHandle, error: BaseException) -> None:
         if handle.process.alive:
             what = f"callback {handle._callback!r} failed"
             self.call_exception_handler({"message": what, "exception": error})
-
-    def _enqueue(self, process: Process, handle: SimHandle) -> None:
-        process.ready.append(handle)
-        if not process.is_queued and process.may_run:
-            process.is_queued = True
-            self._runnable.append(process)
 
     # --- processes ---------------------------------------------------------------------------------
 
@@ -225,7 +218,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        process = self.current
+        now = process.local_time(self.now) if process.is_skewed else self.now
+        return self.call_at(now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -258,8 +253,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run_soon(self, handle: SimHandle) -> None:
         """For the world's own parts: the same with a handle that may serve again once it was called."""
-        if handle.process.alive and not self._closed:
-            self._enqueue(handle.process, handle)
+        process = handle.process
+        if process.alive and not self._closed:
+            process.ready.append(handle)
+            if not process.is_queued and process.may_run:
+                process.is_queued = True
+                self._runnable.append(process)
 
     def _add_timer(self, when: float, handle: SimHandle) -> None:
         if handle.process.alive and not self._closed:

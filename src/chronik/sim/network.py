@@ -103,7 +103,7 @@ class Network:
         for _ in range(SYN_RETRIES_MAX):
             answer: asyncio.Future[SimTransport | None] = self.loop.create_future()
             if not there.blocked:
-                arrival = self.loop.now + self._delay(there, 0)
+                arrival = self.loop.now + self._delay(there)
                 self.loop.happen(arrival, self._on_syn, process, (host, port), answer)
             try:
                 async with asyncio.timeout(SYN_RETRY_SECONDS):
@@ -131,7 +131,7 @@ class Network:
         transport: SimTransport | None = None
         if server is not None and server.process.alive:
             transport = self._establish(process, server)
-        arrival = self.loop.now + self._delay(back, 0)
+        arrival = self.loop.now + self._delay(back)
         self.loop.at(arrival, process, _answer, answer, transport)
 
     def _establish(self, process: Process, server: SimServer) -> SimTransport:
@@ -155,9 +155,11 @@ class Network:
             return
         if isinstance(what, bytes) and len(what) > 1 and self._rng.random() < self._fragment_probability:
             for piece in self._cut(what):
-                self._send(sender, sender.next_number(), piece)
+                sender.sent_count += 1
+                self._send(sender, sender.sent_count, piece)
         else:
-            self._send(sender, sender.next_number(), what)
+            sender.sent_count += 1
+            self._send(sender, sender.sent_count, what)
 
     def _cut(self, data: bytes) -> list[bytes]:
         count = self._rng.randint(1, _FRAGMENTS_MAX)
@@ -167,11 +169,16 @@ class Network:
         return [data[start:end] for start, end in zip(starts, ends, strict=False)]
 
     def _send(self, sender: SimTransport, number: int, what: object) -> None:
-        if sender.link.blocked:
+        link = sender.link
+        if link.blocked:
             self._stall(sender, number, what)
             return
-        size = len(what) if isinstance(what, bytes) else 0
-        arrival = max(self.loop.now + self._delay(sender.link, size), sender.last_arrival + 1e-9)
+        delay = link.latency_s + self._rng.random() * link.jitter_s
+        if link.bytes_per_second and isinstance(what, bytes):
+            delay += len(what) / link.bytes_per_second
+        arrival = self.loop.now + delay
+        if arrival < sender.last_arrival + 1e-9:
+            arrival = sender.last_arrival + 1e-9
         sender.last_arrival = arrival
         self.loop.happen(arrival, self._arrive, sender, number, what)
 
@@ -180,9 +187,9 @@ class Network:
             self.loop.happen(self.loop.now + GIVE_UP_SECONDS, self._give_up, sender)
         sender.stalled.append((number, what))
 
-    def _delay(self, link: Link, size: int) -> float:
-        delay = link.latency_s + self._rng.random() * link.jitter_s
-        return delay + size / link.bytes_per_second if link.bytes_per_second else delay
+    def _delay(self, link: Link) -> float:
+        """Of something without any bytes."""
+        return link.latency_s + self._rng.random() * link.jitter_s
 
     def _arrive(self, sender: SimTransport, number: int, what: object) -> None:
         if sender.link.blocked:
@@ -206,7 +213,7 @@ class Network:
         back = sender.peer.link
         if back.blocked or sender.is_over:
             return
-        arrival = self.loop.now + self._delay(back, 0)
+        arrival = self.loop.now + self._delay(back)
         self.loop.at(
             arrival, sender.process, sender.lose_soon, ConnectionResetError(errno.ECONNRESET, "reset")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class Process:
         self.is_skewed = False
         """Whether its clock tells another time than the world's."""
         self.ready: deque[SimHandle] = deque()
-        self.is_watched = False
-        """Whether somebody wants to look at it after each of its turns."""
+        self.on_turn: Callable[[], None] | None = None
+        """Called after each of its turns: invariants look here."""
         self.is_queued = False
         """Whether the loop has it on its list of processes with something to do."""
         self.transports: dict[SimTransport, None] = {}

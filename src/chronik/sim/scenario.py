@@ -23,7 +23,7 @@ from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicParti
 from chronik.sim import churn, faults, workload
 from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
-from chronik.sim.invariants import Changes, Invariant, standard
+from chronik.sim.invariants import Changes, of_nodes, of_replicas
 from chronik.sim.loop import Unhandled
 from chronik.sim.members import Operator
 from chronik.sim.process import Process
@@ -156,16 +156,14 @@ class _Run:
         count = plan_rng.randint(*scenario.fault_count)
         plan = faults.draw_plan(plan_rng, scenario.weights, seconds=scenario.seconds, count=count)
         self.result.plan = [fault for fault in plan if only is None or fault.number in only]
-        self._invariants: list[Invariant] = []
         self._changes = Changes()
-        self._nodes: dict[Process, SimNode] = {}
+        self._of_replicas = of_replicas()
+        self._of_nodes = of_nodes()
         self._loads: list[asyncio.Task[None]] = []
         self.cluster = SimCluster(self.world, self._settings(), on_started=self._on_started)
-        self._invariants += standard()
 
     def run(self) -> Result:
         result, world = self.result, self.world
-        world.loop.on_turn = self._on_turn
         recorder: Recorder | None = None
         try:
             recorder = world.run(self._main(), seconds_max=_SECONDS_MAX, steps_max=_STEPS_MAX)
@@ -228,22 +226,27 @@ class _Run:
     # --- invariants --------------------------------------------------------------------------------
 
     def _on_started(self, node: SimNode) -> None:
-        assert node.process is not None
-        self._nodes[node.process] = node
-        node.process.is_watched = True
+        process = node.process
+        assert process is not None
+        process.on_turn = lambda: self._look_at(node, process)
 
-    def _on_turn(self, process: Process) -> None:
-        node = self._nodes.get(process)
-        if node is None or node.process is not process or node.node is None:
+    def _look_at(self, node: SimNode, process: Process) -> None:
+        if node.process is not process or node.node is None:
             self._changes.forget()
             return
         changed = self._changes.of(node.node)
         if changed is None:
             return
-        for invariant in self._invariants:
-            wrong = invariant.check(node, changed)
-            if wrong is not None:
-                raise _Violated(f"{type(invariant).__name__} on {node.name}: {wrong}")
+        if changed:
+            for each in self._of_replicas:
+                wrong = each.check(node, changed)
+                if wrong is not None:
+                    raise _Violated(f"{type(each).__name__} on {node.name}: {wrong}")
+        if self._changes.is_node_changed:
+            for one in self._of_nodes:
+                wrong = one.check_node(node)
+                if wrong is not None:
+                    raise _Violated(f"{type(one).__name__} on {node.name}: {wrong}")
 
     # --- the run -----------------------------------------------------------------------------------
 

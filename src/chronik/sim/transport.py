@@ -10,7 +10,7 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.sim.loop import SimHandle
 from chronik.sim.process import Process
@@ -108,7 +108,7 @@ class SimTransport(asyncio.Transport):
         """What the link could not carry, with its number: sent again, in order, when it can."""
         self.is_unheard = False
         """What was sent went to a host without power."""
-        self._sent_count = 0
+        self.sent_count = 0
         self._unread_bytes = 0
         """Written here and not yet taken by the other end's protocol."""
         self._high = _HIGH_WATER_BYTES
@@ -143,7 +143,7 @@ class SimTransport(asyncio.Transport):
         chunk = bytes(data)
         self._unread_bytes += len(chunk)
         self._network.transmit(self, chunk)
-        if not self._protocol_paused and self.get_write_buffer_size() > self._high:
+        if self._unread_bytes - WINDOW_BYTES > self._high and not self._protocol_paused:
             self._protocol_paused = True
             self._protocol.pause_writing()
 
@@ -168,10 +168,6 @@ class SimTransport(asyncio.Transport):
         if not self._eof_sent and not self._closing:
             self._eof_sent = True
             self._network.transmit(self, FIN)
-
-    def next_number(self) -> int:
-        self._sent_count += 1
-        return self._sent_count
 
     def _taken(self, count: int) -> None:
         """The other end's protocol has so many bytes."""
@@ -226,22 +222,23 @@ class SimTransport(asyncio.Transport):
             if what is FIN:
                 self._on_fin()
             else:
-                self._hand_over(cast(bytes, what))
+                self._hand_over(what)  # type: ignore[arg-type]
 
     def _hand_over(self, chunk: bytes) -> None:
         self.peer._taken(len(chunk))
         if self._buffered is None:
             self._protocol.data_received(chunk)
             return
-        rest = memoryview(chunk)
-        while rest:
-            buffer = memoryview(cast(Any, self._buffered.get_buffer(-1)))
+        protocol = self._buffered
+        rest: bytes | memoryview = chunk
+        while True:
+            buffer: Any = protocol.get_buffer(-1)
             count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
-            self._buffered.buffer_updated(count)
-            rest = rest[count:]
-            if self._closing or self.is_over:
+            buffer[:count] = rest if count == len(rest) else rest[:count]
+            protocol.buffer_updated(count)
+            if count == len(rest) or self._closing or self.is_over:
                 return
+            rest = memoryview(rest)[count:]
 
     def _on_fin(self) -> None:
         if not self._protocol.eof_received():

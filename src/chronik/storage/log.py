@@ -228,7 +228,8 @@ class PartitionLog:
         """Leader: give a checked batch the next offsets and queue it for the WAL. Returns its base offset."""
         base_offset = self.log_end_offset
         stamp(batch, 0, base_offset, leader_epoch)
-        self._accept(BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:])), batch, now_ms)
+        stamped = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
+        self._accept(stamped, batch, now_ms)
         self._to_wal(base_offset, batch)
         return base_offset
 

@@ -93,7 +93,7 @@ def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
     body = data[position + _HEAD.size : position + ENTRY_HEADER_BYTES]
     if crc32c(body) != crc:
         return None
-    header = EntryHeader._make(_BODY.unpack(body))
+    header = tuple.__new__(EntryHeader, _BODY.unpack(body))
     return header if header.payload_bytes <= PAYLOAD_BYTES_MAX else None
 
 

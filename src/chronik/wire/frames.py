@@ -48,7 +48,7 @@ class FrameDecoder:
         if self._shared is None:
             self._shared = bytearray(READ_BUFFER_BYTES)
             self._view = memoryview(self._shared)
-        return self._view[self._have :]
+        return self._view[self._have :] if self._have else self._view
 
     def _grow(self) -> None:
         assert self._frame is not None

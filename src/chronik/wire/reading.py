@@ -11,20 +11,24 @@ from __future__ import annotations
 import datetime
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 from chronik.model import ErrorCode, PeerError
-from chronik.wire.shape import FIXED, EntityType, FieldShape, shape_of
+from chronik.wire.shape import FIXED, EntityType, FieldShape, layout_of, runs_of, shape_of
 
 __all__ = ["Buffer", "Cursor", "read_entity"]
 
 Buffer: TypeAlias = bytes | memoryview
 Reader: TypeAlias = Callable[["Cursor"], Any]
+PartReader: TypeAlias = Callable[["Cursor", Any], None]
+"""Reads one field of a message, or several at once, into the message."""
+Setter: TypeAlias = Callable[[Any, Any], None]
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ZERO_UUID: Final = bytes(16)
+_ERROR_CODES: Final[Mapping[int, ErrorCode]] = {code.value: code for code in ErrorCode}
 
 
 class Cursor:
@@ -48,6 +52,9 @@ class Cursor:
 
     def uvarint(self) -> int:
         buffer, position, value = self.buffer, self.position, 0
+        if position < self.end and (byte := buffer[position]) < 0x80:  # nearly all of them
+            self.position = position + 1
+            return byte
         for shift in (0, 7, 14, 21, 28):
             if position >= self.end:
                 raise PeerError("number is cut short")
@@ -79,21 +86,69 @@ def read_entity(entity: EntityType, cursor: Cursor) -> Any:
 
 @cache
 def _entity_reader(entity: EntityType) -> Reader:
+    """Fields are set through their slots: the constructor of a frozen class is several times slower."""
     flexible = entity.__flexible__
-    plain = [(f.name, _field_reader(f, flexible)) for f in shape_of(entity) if f.tag is None]
-    tagged = {f.tag: (f.name, _field_reader(f, flexible)) for f in shape_of(entity) if f.tag is not None}
-    tagged_defaults = {
-        f.name: _decoded_default(f) for f in shape_of(entity) if f.tag is not None and f.entity is not None
+    shape = shape_of(entity)
+    parts = [
+        _run_reader(entity, fields) if is_run else _part_reader(entity, fields[0])
+        for is_run, fields in runs_of(entity)
+    ]
+    tagged = {
+        f.tag: (f.name, _setter(entity, f), _field_reader(f, flexible)) for f in shape if f.tag is not None
     }
+    defaults = [(_setter(entity, f), _decoded_default(f)) for f in shape if f.tag is not None]
+    new = object.__new__
 
     def read(cursor: Cursor) -> Any:
-        values: dict[str, Any] = {name: reader(cursor) for name, reader in plain}
+        message = new(entity)
+        for part in parts:
+            part(cursor, message)
+        for put, default in defaults:
+            put(message, default)
         if flexible:
-            _read_tags(cursor, tagged, values)
-            for name, default in tagged_defaults.items():
-                if name not in values and default is not None:
-                    values[name] = default
-        return entity(**values)
+            count = cursor.uvarint()
+            if count:
+                _read_tags(cursor, count, tagged, message)
+        return message
+
+    return read
+
+
+def _setter(entity: EntityType, field: FieldShape) -> Setter:
+    setter: Setter = vars(entity)[field.name].__set__
+    return setter
+
+
+def _run_reader(entity: EntityType, fields: Sequence[FieldShape]) -> PartReader:
+    layout = layout_of(fields)
+    unpack, size = layout.unpack_from, layout.size
+    converters = [_converter(field) for field in fields]
+    setters = [_setter(entity, field) for field in fields]
+    if not any(converters):
+
+        def read_plain(cursor: Cursor, message: Any) -> None:
+            position = cursor.position
+            for put, value in zip(setters, unpack(cursor.buffer, position), strict=True):
+                put(message, value)
+            cursor.position = position + size
+
+        return read_plain
+    steps = list(zip(setters, converters, strict=True))
+
+    def read_converted(cursor: Cursor, message: Any) -> None:
+        position = cursor.position
+        for (put, convert), value in zip(steps, unpack(cursor.buffer, position), strict=True):
+            put(message, value if convert is None else convert(value))
+        cursor.position = position + size
+
+    return read_converted
+
+
+def _part_reader(entity: EntityType, field: FieldShape) -> PartReader:
+    put, reader = _setter(entity, field), _field_reader(field, entity.__flexible__)
+
+    def read(cursor: Cursor, message: Any) -> None:
+        put(message, reader(cursor))
 
     return read
 
@@ -105,16 +160,18 @@ def _decoded_default(field: FieldShape) -> Any:
     return field.entity(**{nested.name: nested.default for nested in shape_of(field.entity)})
 
 
-def _read_tags(cursor: Cursor, tagged: Mapping[int, tuple[str, Reader]], values: dict[str, Any]) -> None:
-    for _ in range(cursor.uvarint()):
+def _read_tags(
+    cursor: Cursor, count: int, tagged: Mapping[int, tuple[str, Setter, Reader]], message: Any
+) -> None:
+    for _ in range(count):
         tag, size = cursor.uvarint(), cursor.uvarint()
         end = cursor.position + size
         if end > cursor.end:
             raise PeerError("tagged field is cut short")
         known = tagged.get(tag)
         if known is not None:
-            name, reader = known
-            values[name] = reader(cursor)
+            name, put, reader = known
+            put(message, reader(cursor))
             if cursor.position != end:
                 raise PeerError(f"tagged field {name} is not {size} bytes long")
         cursor.position = end
@@ -156,7 +213,15 @@ def _item_reader(field: FieldShape, flexible: bool) -> Reader:
         return _sized_reader(field.name, flexible, nullable, struct.Struct(">h"), _to_str)
     if kafka_type in ("bytes", "records"):
         return _sized_reader(field.name, flexible, nullable, struct.Struct(">i"), bytes)
-    return _fixed_reader(FIXED[kafka_type], _FROM_WIRE.get(kafka_type), nullable)
+    return _fixed_reader(FIXED[kafka_type], _converter(field))
+
+
+def _converter(field: FieldShape) -> Callable[[Any], Any] | None:
+    """What makes the value of a field of fixed size out of the number on the wire; None: it is the value."""
+    convert = _FROM_WIRE.get(str(field.kafka_type))
+    if convert is None or not field.nullable or field.is_array:
+        return convert
+    return lambda value: None if value == -1 else convert(value)
 
 
 def _nullable_entity_reader(reader: Reader) -> Reader:
@@ -166,7 +231,7 @@ def _nullable_entity_reader(reader: Reader) -> Reader:
     return read
 
 
-def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None, nullable: bool) -> Reader:
+def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None) -> Reader:
     unpack, size = layout.unpack_from, layout.size
 
     def read(cursor: Cursor) -> Any:
@@ -178,8 +243,7 @@ def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None, n
         return read
 
     def read_converted(cursor: Cursor) -> Any:
-        value = read(cursor)
-        return None if nullable and value == -1 else convert(value)
+        return convert(read(cursor))
 
     return read_converted
 
@@ -211,7 +275,7 @@ def _to_uuid(data: bytes) -> uuid.UUID | None:
 
 
 _FROM_WIRE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "error_code": ErrorCode,
+    "error_code": lambda value: _ERROR_CODES[value] if value in _ERROR_CODES else ErrorCode(value),
     "timedelta_i32": lambda value: datetime.timedelta(milliseconds=value),
     "timedelta_i64": lambda value: datetime.timedelta(milliseconds=value),
     "datetime_i64": lambda value: _EPOCH + datetime.timedelta(milliseconds=value),

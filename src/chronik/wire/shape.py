@@ -9,14 +9,15 @@ from __future__ import annotations
 import struct
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from chronik.model import ErrorCode
 
-__all__ = ["FIXED", "EntityType", "FieldShape", "shape_of"]
+__all__ = ["FIXED", "EntityType", "FieldShape", "layout_of", "runs_of", "shape_of"]
 
 EntityType: TypeAlias = Any
 """A dataclass of kio: one struct of one version of one message."""
@@ -37,6 +38,24 @@ class FieldShape(NamedTuple):
 @cache
 def shape_of(entity: EntityType) -> tuple[FieldShape, ...]:
     return tuple(_field_shape(field) for field in fields(entity))
+
+
+@cache
+def runs_of(entity: EntityType) -> tuple[tuple[bool, tuple[FieldShape, ...]], ...]:
+    """The fields without a tag, in order. Those of fixed size that follow each other form a run (True), which
+    takes one call to pack or unpack; every other field stands alone."""
+    untagged = [field for field in shape_of(entity) if field.tag is None]
+    found: list[tuple[bool, tuple[FieldShape, ...]]] = []
+    for is_fixed, group in groupby(untagged, lambda field: not field.is_array and field.kafka_type in FIXED):
+        if is_fixed:
+            found.append((True, tuple(group)))
+        else:
+            found += [(False, (field,)) for field in group]
+    return tuple(found)
+
+
+def layout_of(run: Iterable[FieldShape]) -> struct.Struct:
+    return struct.Struct(">" + "".join(FIXED[str(field.kafka_type)].format[1:] for field in run))
 
 
 def _field_shape(field: Field[Any]) -> FieldShape:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from chronik.wire.shape import FIXED, EntityType, FieldShape, shape_of
+from chronik.wire.shape import FIXED, EntityType, FieldShape, layout_of, runs_of, shape_of
 
 __all__ = ["write_entity"]
 
@@ -31,22 +31,63 @@ def write_entity(entity: EntityType, out: bytearray, values: Mapping[str, Any]) 
 @cache
 def _entity_writer(entity: EntityType) -> Writer:
     flexible = entity.__flexible__
-    plain = [(f.name, f.default, _field_writer(f, flexible)) for f in shape_of(entity) if f.tag is None]
+    parts = [
+        _run_writer(fields) if is_run else _part_writer(fields[0], flexible)
+        for is_run, fields in runs_of(entity)
+    ]
     tagged = sorted(
         (f.tag, f.name, _encoded_default(f, flexible), _field_writer(f, flexible))
         for f in shape_of(entity)
         if f.tag is not None
     )
 
-    def write(out: bytearray, values: Mapping[str, Any]) -> None:
-        get = values.get
-        for name, default, writer in plain:
-            writer(out, get(name, default))
+    def write(out: bytearray, values: Mapping[str, Any] | None) -> None:
+        if values is None:
+            values = {}
+        for part in parts:
+            part(out, values)
         if flexible:
             if tagged:
                 _write_tags(out, tagged, values)
             else:
                 out.append(0)
+
+    return write
+
+
+def _run_writer(run: Sequence[FieldShape]) -> Writer:
+    """Fields of fixed size that follow each other, packed at once."""
+    pack = layout_of(run).pack
+    steps = [(field.name, field.default, _TO_WIRE.get(str(field.kafka_type))) for field in run]
+
+    def write_converted(out: bytearray, values: Mapping[str, Any]) -> None:
+        get = values.get
+        row = []
+        for name, default, convert in steps:
+            value = get(name, default)
+            if convert is not None:
+                value = convert(value)
+            row.append(default if value is None else value)
+        out += pack(*row)
+
+    if any(convert is not None for _, _, convert in steps):
+        return write_converted
+    names, defaults = [field.name for field in run], [field.default for field in run]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        row = list(map(values.get, names, defaults))
+        if None in row:
+            row = [d if value is None else value for value, d in zip(row, defaults, strict=True)]
+        out += pack(*row)
+
+    return write
+
+
+def _part_writer(field: FieldShape, flexible: bool) -> Writer:
+    name, default, writer = field.name, field.default, _field_writer(field, flexible)
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        writer(out, values.get(name, default))
 
     return write
 
@@ -118,7 +159,7 @@ def _item_writer(field: FieldShape, flexible: bool) -> Writer:
 def _entity_item_writer(entity: EntityType, marked: bool) -> Writer:
     writer = _entity_writer(entity)
     if not marked:
-        return lambda out, values: writer(out, values if values is not None else {})
+        return writer
 
     def write(out: bytearray, values: Mapping[str, Any] | None) -> None:
         if values is None:
