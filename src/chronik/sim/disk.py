@@ -402,6 +402,7 @@ class DiskView:
             self._in_lane = False
         job.finishes_at = self._loop.now + self._spent
         self._loop.at(job.finishes_at, self.process, self._finish, lane, job)
+        del job  # a failure knows this frame: as on a real disk it must not keep the job's files open
 
     def _finish(self, lane: Lane, job: _Job) -> None:
         jobs = self._lanes.get(lane)

@@ -15,6 +15,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -82,17 +83,20 @@ class Disk(Protocol):
 async def in_lane(disk: Disk, lane: Lane, work: Callable[[], T]) -> T:
     """What `Disk.run` does on every disk: submit the work and wait for it."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    disk.submit(lane, work, partial(_settle, future))
+    try:
+        return await future
+    finally:
+        del future  # no circle: it knows its failure, which knows this frame
 
-    def done(result: T | None, failure: BaseException | None) -> None:
-        if future.done():
-            return
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]  # no failure: `work` returned a T
 
-    disk.submit(lane, work, done)
-    return await future
+def _settle(future: asyncio.Future[T], result: T | None, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)  # type: ignore[arg-type]  # no failure: the work returned a T
 
 
 def write_atomically(disk: Disk, path: Path, data: bytes) -> None:
@@ -254,7 +258,7 @@ class RealDisk:
         if thread is None:
             thread = self._lanes[lane] = _LaneThread(lane)
             thread.start()
-        thread.jobs.put(lambda: self._perform(work, done))
+        thread.jobs.put(partial(self._perform, work, done))
 
     def _perform(self, work: Callable[[], T], done: Done[T]) -> None:
         result: T | None = None
@@ -265,6 +269,9 @@ class RealDisk:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(done, result, failure)
+        # A failure knows this frame, which must not know it in turn: such a circle keeps open the files of all
+        # frames that the failure came through, deleted ones too, until the garbage collector comes by.
+        del done, failure
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
         return await in_lane(self, lane, work)

@@ -312,6 +312,7 @@ class Wal:
             self._inline_from = self._loop.time() + INLINE_PAUSE_SECONDS
         self._company.round_done()
         self._round_done(result, failure)
+        del failure  # no circle with its frames, or files that they know would stay open
 
     def _take_round(self) -> tuple[list[_Pending], int]:
         if self._pending_bytes <= ROUND_BYTES_MAX:
