@@ -11,6 +11,7 @@ import logging
 from typing import Final
 
 from chronik.cluster.leadership import preferred_changes
+from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
 from chronik.metadata.commands import Batch, FenceBroker
@@ -26,10 +27,13 @@ MISSING_CHECK_SECONDS: Final = 0.02
 """While somebody is missing whom the cluster counts on."""
 SILENCE_SECONDS_MAX: Final = 2.0
 """A broker that is connected but says nothing for this long is fenced."""
-GONE_SECONDS_MAX: Final = 0.2
-"""A broker without any connection is fenced after this long: it may only be restarting its links."""
+DEAD_SECONDS_MAX: Final = 0.2
+"""A broker whose process is gone is fenced so long after its connections broke."""
 LEASE_SECONDS: Final = 1.5
-"""A node that has not heard of the controller for this long stops leading, sooner than it is fenced."""
+"""A node leads for so long from the start of its lease (`lease`), and is not fenced before that ended."""
+CUT_OFF_SECONDS_MAX: Final = 1.6
+"""A broker without any connection that may be alive is fenced so long after its last word. Its lease began
+before that, or before this node was the controller: it is over, also where its clock is slower."""
 BALANCE_SECONDS: Final = 5.0
 
 
@@ -51,17 +55,38 @@ def quorum_changes(state: ClusterState, membership: Membership) -> list[ConfigCh
     return removals + additions
 
 
+def is_gone(*, now: float, heard: float, gone_since: float | None, is_dead: bool) -> bool:
+    """Whether others must lead in a node's place, and may: it serves no more. Pure.
+
+    `heard` is its last word to this controller, or when this one took over. `gone_since` is when its last
+    connection broke, None while there is one; `is_dead` says that there is no such process any more.
+    """
+    if gone_since is None:
+        return now - heard >= SILENCE_SECONDS_MAX
+    if is_dead:
+        return now - gone_since >= DEAD_SECONDS_MAX
+    return now - heard >= CUT_OFF_SECONDS_MAX
+
+
 class Controller:
     def __init__(
-        self, *, node_id: NodeId, driver: RaftDriver, transport: ClusterTransport, metadata: MetadataStore
+        self,
+        *,
+        node_id: NodeId,
+        driver: RaftDriver,
+        transport: ClusterTransport,
+        presence: Presence,
+        metadata: MetadataStore,
     ) -> None:
         self._node_id = node_id
         self._driver = driver
         self._transport = transport
+        self._presence = presence
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._leading_since: float | None = None
+        self._term = 0
         self._stable_since = self._loop.time()
         self.fence_count = 0
 
@@ -79,9 +104,11 @@ class Controller:
             if not self._is_in_charge():
                 self._leading_since = None
                 continue
-            if self._leading_since is None:
-                log.info("node %d is the controller, term %d", self._node_id, self._driver.core.term)
+            term = self._driver.core.term
+            if self._leading_since is None or self._term != term:
+                log.info("node %d is the controller, term %d", self._node_id, term)
                 self._leading_since = self._stable_since = self._loop.time()
+                self._term = term
             try:
                 await self._look()
             except ChronikError as error:
@@ -91,7 +118,10 @@ class Controller:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:
-        """Fence who is gone. Who comes back says so itself: only it knows in which life it is."""
+        """Fence who is gone. Who comes back says so itself: only it knows in which life it is.
+
+        Between the look and the proposal nothing comes in: no lease can begin there.
+        """
         commands: list[FenceBroker] = []
         for broker in list(self._metadata.state.brokers.values()):
             alive = self._is_alive(broker.broker_id)
@@ -113,10 +143,12 @@ class Controller:
         now = self._loop.time()
         # A new controller gives everybody the time to make themselves heard.
         heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
-        gone_since = self._transport.gone_since(broker_id)
-        if gone_since is not None:
-            return now - gone_since < GONE_SECONDS_MAX
-        return now - heard < SILENCE_SECONDS_MAX
+        return not is_gone(
+            now=now,
+            heard=heard,
+            gone_since=self._transport.gone_since(broker_id),
+            is_dead=self._presence.is_dead(broker_id),
+        )
 
     def _misses_somebody(self) -> bool:
         return any(

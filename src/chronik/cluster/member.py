@@ -104,6 +104,7 @@ class ClusterMember:
             use_fast_path=not settings.disable_metadata_wal,
             refusal=self._refusal,
             status=lambda: msgspec.msgpack.encode(self.status()),
+            on_gone=lambda peer: self.membership.look_after(peer),
         )
         self.raft = RaftDriver(
             node_id=settings.node_id,
@@ -125,7 +126,11 @@ class ClusterMember:
             quorum=lambda: self.raft.core.log.membership,
         )
         self.controller = Controller(
-            node_id=settings.node_id, driver=self.raft, transport=self.transport, metadata=self.metadata
+            node_id=settings.node_id,
+            driver=self.raft,
+            transport=self.transport,
+            presence=self.presence,
+            metadata=self.metadata,
         )
 
     def _build_replication(self, settings: Settings, now_ms: Callable[[], int]) -> None:
@@ -166,6 +171,7 @@ class ClusterMember:
             handlers={RAFT: self.transport, METADATA: self.transport, DATA: self.replication.leader},
             state=lambda: self.metadata.state,
             quorum=lambda: self.raft.members,
+            on_refused=self.presence.refused,
             rng=rng,
         )
         self.wal_port = Acceptor(identity, {METADATA: self.transport, DATA: self.replication.follower})
@@ -294,7 +300,7 @@ class ClusterMember:
         return self._is_registered and not self.is_removed and self._hears_controller()
 
     def _hears_controller(self) -> bool:
-        return self._loop.time() - self.raft.last_contact < LEASE_SECONDS or self.raft.leads_alone
+        return self._loop.time() - self.raft.lease_start < LEASE_SECONDS or self.raft.leads_alone
 
     def controller_id(self) -> int:
         leader = self.raft.leader_id

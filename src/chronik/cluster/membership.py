@@ -41,6 +41,7 @@ class Membership:
         handlers: Mapping[str, LinkHandler],
         state: Callable[[], ClusterState],
         quorum: Callable[[], Collection[NodeId]],
+        on_refused: Callable[[NodeId, float], None],
         rng: random.Random,
     ) -> None:
         """`configured` may list this node itself; it is left out (S01). `quorum` has voters and learners."""
@@ -49,6 +50,7 @@ class Membership:
         self._handlers = dict(handlers)
         self._state = state
         self._quorum = quorum
+        self._on_refused = on_refused
         self._rng = rng
         self._dialers: dict[NodeId, list[Dialer]] = {}
         self._addresses: dict[NodeId, PeerAddress] = {}
@@ -99,11 +101,17 @@ class Membership:
                 purpose=purpose,
                 handler=handler,
                 jitter=self._rng.random,
+                on_refused=self._on_refused,
             )
             for purpose, handler in self._handlers.items()
         ]
         for dialer in self._dialers[peer]:
             dialer.start()
+
+    def look_after(self, peer: NodeId) -> None:
+        """All connections with a peer broke: dial soon, since a refusal tells of its death (`presence`)."""
+        for dialer in self._dialers.get(peer, ()):
+            dialer.hurry()
 
     def _hang_up(self, peer: NodeId) -> None:
         self._addresses.pop(peer, None)

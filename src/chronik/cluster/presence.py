@@ -6,6 +6,9 @@ connections just broke wait until the cluster has decided, which takes a few ten
 
 A node that was fenced is named for some time after that. A client that learns in one answer of a new leader
 and that the old one is no more, and drops the old one first (librdkafka does), loses the new leader with it.
+
+A broken connection does not tell a dead node from one that is cut off and serves on. A host that answers that
+nobody listens where the node did says that its process is no more.
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ class Presence:
         self._state = state
         self._now = now
         self._fenced_at: dict[NodeId, float] = {}
+        self._registered_at: dict[NodeId, float] = {}
+        """When this node learned of each one's present life."""
+        self._refused_at: dict[NodeId, float] = {}
+        """When the connection was asked for that each one's host refused last."""
         self._decided = asyncio.Event()
 
     def on_event(self, event: e.Event) -> None:
@@ -46,10 +53,28 @@ class Presence:
                 self._fenced_at[event.broker_id] = self._now()
             case e.BrokerRegistered() | e.BrokerUnfenced() | e.BrokerUnregistered():
                 self._fenced_at.pop(event.broker_id, None)
+                if isinstance(event, e.BrokerRegistered):
+                    self._registered_at[event.broker_id] = self._now()
+            case e.Resync():
+                self._registered_at = dict.fromkeys(self._state().brokers, self._now())
+                return
             case _:
                 return
         decided, self._decided = self._decided, asyncio.Event()
         decided.set()
+
+    def refused(self, node_id: NodeId, asked_at: float) -> None:
+        """A connection that was asked for then was refused by the node's host."""
+        self._refused_at[node_id] = asked_at
+
+    def is_dead(self, node_id: NodeId) -> bool:
+        """Whether the process that registered last is known to be gone, and not only its connections."""
+        asked_at, gone_since = self._refused_at.get(node_id), self._gone_since(node_id)
+        return (
+            asked_at is not None
+            and gone_since is not None
+            and asked_at >= max(gone_since, self._registered_at.get(node_id, 0.0))
+        )
 
     def brokers(self) -> list[Broker]:
         """The brokers that clients are told of: those alive, and those that were until lately."""

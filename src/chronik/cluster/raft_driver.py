@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from chronik.cluster.lease import Lease
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.stage_times import StageTimes
 from chronik.metadata.store import Committed, MetadataListener
@@ -34,8 +35,14 @@ from chronik.raft import (
     SoftState,
     Status,
 )
-from chronik.raft.messages import FROM_LEADER, AppendResponse, InstallSnapshot, Message
-from chronik.raft.quorum import agreed_value
+from chronik.raft.messages import (
+    FROM_LEADER,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +51,6 @@ ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
 QUIET_SECONDS: Final = 0.15
 """A leader whose link broke and that says nothing for so long, more than a heartbeat, is taken for dead."""
-PAUSE_SECONDS: Final = 0.5
-"""Who did not get to tick for so long was held up: what comes in now may have waited in a buffer."""
-SETTLE_SECONDS: Final = 0.3
-"""What waited has come in by then."""
 CAMPAIGN_SECONDS: Final = 0.1
 """How long after each other the survivors of a leader ask for votes."""
 CAMPAIGNS_MAX: Final = 4
@@ -105,12 +108,9 @@ class RaftDriver:
         self._stopped = False
         self._soft_listeners: list[Callable[[SoftState], None]] = []
         self._membership_listeners: list[Callable[[], None]] = []
-        self.last_contact = self._loop.time()
-        """When the leader was last heard of; as the leader, when a majority was."""
-        self._heard: dict[NodeId, float] = {}
-        """When each follower last answered in this node's own term as the leader."""
-        self._ran_at = self.last_contact
-        self._believes_from = 0.0
+        self._leader_heard = self._loop.time()
+        """When something of the leader last came in, however old: no more than a hint that it is alive."""
+        self._lease = Lease(node_id, self._loop.time())
         self.applied_term = 0
         self._applied_index = 0
         """Handed to the listener; a core that is built anew starts over from its snapshot."""
@@ -128,7 +128,6 @@ class RaftDriver:
         if self.core.log.membership.voters == (self._config.node_id,):
             self.core.campaign()
         self._pump()
-        self._ran_at = self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def _build(self) -> None:
@@ -191,29 +190,26 @@ class RaftDriver:
     # --- inputs ------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> None:
-        if self._core is None or self._stopped:
+        core = self._core
+        if core is None or self._stopped:
             return
-        is_recent = self._is_recent()
-        if is_recent and isinstance(message, FROM_LEADER) and message.term >= self._core.term:
-            self.last_contact = self._loop.time()
+        now = self._loop.time()
+        if isinstance(message, FROM_LEADER) and message.term >= core.term:
+            self._leader_heard = now
         if isinstance(message, AppendResponse):
             self._times.applied_by(message.sender, message.applied)
-        self._core.step(message)
-        if is_recent and self._core.is_leader and message.term == self._core.term:
-            self._heard[message.sender] = self._loop.time()
+        core.step(message)
+        if message.term == core.term:
+            if isinstance(message, Heartbeat) and core.leader_id == message.sender:
+                self._lease.on_heartbeat(message, applied=self._applied_index, now=now)
+            elif isinstance(message, HeartbeatResponse) and core.is_leader:
+                self._lease.on_answer(message, now)
         self._schedule_pump()
 
-    def _is_recent(self) -> bool:
-        """Whether a message that comes in now was sent just now, as far as this node can tell.
-
-        A node that was stopped for a while finds old messages when it wakes. The cluster may have done
-        without it meanwhile: they are no reason to believe that it still counts on this node.
-        """
-        now = self._loop.time()
-        if now - self._ran_at > PAUSE_SECONDS:
-            self._believes_from = now + SETTLE_SECONDS
-        self._ran_at = now
-        return now >= self._believes_from
+    @property
+    def lease_start(self) -> float:
+        """Since when this node knows that the cluster counts on it."""
+        return self._lease.start
 
     def report_unreachable(self, peer: NodeId) -> None:
         """A link to `peer` broke. If it led, do not sit out the whole time-out: ask for votes soon."""
@@ -234,7 +230,7 @@ class RaftDriver:
         core = self._core
         if core is None or self._stopped or core.leader_id != peer or core.term != term:
             return
-        wait = self.last_contact + QUIET_SECONDS - self._loop.time()
+        wait = self._leader_heard + QUIET_SECONDS - self._loop.time()
         if wait > 0:
             self._loop.call_later(wait, self._doubt, peer, term)
             return
@@ -266,18 +262,12 @@ class RaftDriver:
         if self._stopped:
             return
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
-        self._is_recent()
-        self.core.tick()
-        if self.core.is_leader:
-            self.last_contact = max(self.last_contact, self._majority_heard())
+        core = self.core
+        core.tick()
+        if core.is_leader and self.applied_term == core.term:
+            self._lease.lead(core.log.membership.voters, self._loop.time())
         self._transport.tick()
         self._pump()
-
-    def _majority_heard(self) -> float:
-        """When a majority was last heard of, this node included, which always hears itself."""
-        own, now = self._config.node_id, self._loop.time()
-        voters = self.core.log.membership.voters
-        return agreed_value(voters, lambda voter: now if voter == own else self._heard.get(voter, 0.0))
 
     async def append(self, data: bytes, *, may_ask: bool = True) -> int:
         """Propose here if this node leads, else through the leader. Raises Unavailable.
@@ -365,6 +355,13 @@ class RaftDriver:
             # It leaves at the end of this turn, in which what is committed is applied.
             applied = ready.committed[-1].index if ready.committed else self._applied_index
             message = msgspec.structs.replace(message, applied=applied)
+        elif isinstance(message, Heartbeat):
+            log_ = self.core.log
+            message = self._lease.heartbeat(
+                message, voters=log_.membership.voters, last_index=log_.last_index, now=self._loop.time()
+            )
+        elif isinstance(message, HeartbeatResponse):
+            message = self._lease.answer(message, self._loop.time())
         self._transport.send(message)
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:
@@ -381,6 +378,7 @@ class RaftDriver:
         self._applied_index = max(self._applied_index, last.index)
         self.applied_term = last.term
         self._listener.on_applied(last.index)
+        self._lease.on_applied(last.index)
         self.core.applied(last.index)
         if any(entry.kind is EntryKind.CONFIG for entry in entries):
             self._tell_membership()
@@ -434,6 +432,7 @@ class RaftDriver:
         self._listener.on_snapshot(snapshot.data)
         self._listener.on_applied(snapshot.index)
         self._applied_index = snapshot.index
+        self._lease.on_applied(snapshot.index)
         core.applied(snapshot.index)
         self._tell_membership()
         self._finish(ready)

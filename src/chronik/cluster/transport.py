@@ -55,11 +55,16 @@ class ClusterTransport:
         use_fast_path: bool,
         refusal: Callable[[NodeId], str | None] = lambda _peer: None,
         status: Callable[[], bytes] = bytes,
+        on_gone: Callable[[NodeId], None] = lambda _peer: None,
     ) -> None:
-        """`refusal` says why a peer may not even ask to join; None if it may. `status` is told on request."""
+        """`refusal` says why a peer may not even ask to join; None if it may. `status` is told on request.
+
+        `on_gone` hears that the last connection with a peer broke.
+        """
         self._node_id = node_id
         self._refusal = refusal
         self._status = status
+        self._on_gone = on_gone
         self._use_fast_path = use_fast_path
         self._loop = asyncio.get_running_loop()
         self._raft: RaftInput | None = None
@@ -188,6 +193,7 @@ class ClusterTransport:
         links.discard(link)
         if not links:
             self._gone_since[link.peer_id] = self._loop.time()
+            self._on_gone(link.peer_id)
         known = self._out if link.is_dialed else self._in
         if known.get((link.purpose, link.peer_id)) is link:
             del known[link.purpose, link.peer_id]

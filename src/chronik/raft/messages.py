@@ -86,10 +86,20 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
     """Never beyond what the follower acknowledged, hence never beyond its log."""
     round: int
     """Read round (`reads`); the answer repeats it."""
+    sent: float = 0.0
+    """When this left, by the leader's clock. This and the next are the driver's to fill in (its lease)."""
+    lease: float | None = None
+    """Since when, by the follower's clock, the leader counts on the follower; None if that is not known."""
+    lease_index: int = 0
+    """The end of the leader's log: what the follower must have applied to hold that lease."""
 
 
 class HeartbeatResponse(_Message, frozen=True, kw_only=True):
     round: int
+    sent: float = 0.0
+    """When this left, by the follower's clock; the driver's to fill in, as is the next."""
+    question: float | None = None
+    """`sent` of the last heartbeat of this term."""
 
 
 class InstallSnapshot(_Message, frozen=True, kw_only=True):

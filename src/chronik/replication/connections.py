@@ -6,6 +6,8 @@ Refused and broken connections are normal (nodes start in any order), so they ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,18 +36,22 @@ class Dialer:
         purpose: str,
         handler: LinkHandler,
         jitter: Callable[[], float],
+        on_refused: Callable[[NodeId, float], None] = lambda _peer, _dialed_at: None,
         first_retry_seconds: float = 0.05,
     ) -> None:
+        """`on_refused` hears that the peer's host said that nobody listens there, and when it was asked."""
         self._identity = identity
         self._peer_id = peer_id
         self.address = address
         self._purpose = purpose
         self._handler = handler
         self._jitter = jitter
+        self._on_refused = on_refused
         self._first_retry_seconds = first_retry_seconds
         self._task: asyncio.Task[None] | None = None
         self._link: Link | None = None
         self._told = False
+        self._hurry = asyncio.Event()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep_open())
@@ -60,11 +66,20 @@ class Dialer:
             failures = 0 if was_open else failures + 1
             # A connection that broke is tried at once: the peer may only have restarted.
             wait = self._first_retry_seconds * 2**failures if failures < 5 else RETRY_SECONDS
-            await asyncio.sleep(min(wait, RETRY_SECONDS) + JITTER_SECONDS * self._jitter())
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(wait, RETRY_SECONDS) + JITTER_SECONDS * self._jitter()):
+                    await self._hurry.wait()
+                    await asyncio.sleep(self._first_retry_seconds)
+
+    def hurry(self) -> None:
+        """Do not wait long before the next attempt: what it tells is asked for."""
+        self._hurry.set()
 
     async def _try(self) -> Link | None:
         loop = asyncio.get_running_loop()
         host, port = self.address
+        dialed_at = loop.time()
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 _, link = await loop.create_connection(
@@ -78,6 +93,8 @@ class Dialer:
                     port,
                 )
         except (OSError, TimeoutError) as error:
+            if is_refusal(error):
+                self._on_refused(self._peer_id, dialed_at)
             if not self._told:
                 self._told = True
                 log.info(
@@ -94,6 +111,14 @@ class Dialer:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._link is not None:
             self._link.abort()
+
+
+def is_refusal(error: OSError) -> bool:
+    """Of a name with several addresses (localhost) asyncio tells all failures in one text."""
+    told = str(error)
+    return isinstance(error, ConnectionRefusedError) or (
+        0 < told.count("[Errno ") == told.count(f"[Errno {errno.ECONNREFUSED}]")
+    )
 
 
 class Acceptor:

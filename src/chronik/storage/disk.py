@@ -269,8 +269,8 @@ class RealDisk:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(done, result, failure)
-        # A failure knows this frame, which must not know it in turn: such a circle keeps open the files of all
-        # frames that the failure came through, deleted ones too, until the garbage collector comes by.
+        # A failure knows this frame, which must not know it in turn: such a circle keeps the files of all
+        # frames that it came through open, deleted ones too, until the garbage collector comes by.
         del done, failure
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:

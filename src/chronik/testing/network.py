@@ -3,6 +3,7 @@
 A proxy stands in front of each port on which a node listens for other nodes. Who dials is read from the
 first frame of a connection, in which a node names itself. What may not pass is held back, as packets are
 in a network that lost a route: connections stay open and silent, and go on where they were when it heals.
+The proxies of a node that does not run refuse connections, as its host would.
 """
 
 from __future__ import annotations
@@ -28,18 +29,34 @@ class Network:
         self._gates: dict[tuple[NodeId, NodeId], asyncio.Event] = {}
         """By direction in which bytes flow; open when set."""
         self._cut: set[tuple[NodeId, NodeId]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[tuple[NodeId, int, int], asyncio.Server | None] = {}
+        """By node and both ports; None while the node does not run."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def expose(self, node_id: NodeId, outside: int, inside: int) -> None:
         """Listen on `outside` for a node that really listens on `inside`."""
+        self._servers[node_id, outside, inside] = await self._listen(node_id, outside, inside)
 
+    async def _listen(self, node_id: NodeId, outside: int, inside: int) -> asyncio.Server:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.get_running_loop().create_task(self._serve(node_id, inside, reader, writer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-        self._servers.append(await asyncio.start_server(connected, HOST, outside))
+        return await asyncio.start_server(connected, HOST, outside)
+
+    def hide(self, node_id: NodeId) -> None:
+        """The node ended."""
+        for place, server in self._servers.items():
+            if place[0] == node_id and server is not None:
+                server.close()
+                self._servers[place] = None
+
+    async def show(self, node_id: NodeId) -> None:
+        """The node is about to run."""
+        for place, server in list(self._servers.items()):
+            if place[0] == node_id and server is None:
+                self._servers[place] = await self._listen(*place)
 
     def cut(self, ones: Iterable[NodeId], others: Iterable[NodeId], *, one_way: bool = False) -> None:
         """Let nothing pass between two sets of nodes; `one_way` only what the first say to the second."""
@@ -56,8 +73,9 @@ class Network:
         self._set_gates()
 
     async def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        for server in self._servers.values():
+            if server is not None:
+                server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

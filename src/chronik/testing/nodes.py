@@ -91,6 +91,8 @@ class Nodes:
         began = time.monotonic()
         chosen = node_ids or [node_id for node_id in self.nodes if not self.is_running(node_id)]
         for node_id in chosen:
+            if self._network is not None:
+                self._background.run(self._network.show(node_id))
             # The thread that starts a node must live as long as the node.
             self._background.call(partial(self._processes[node_id].start, env=env))
         if wait:
@@ -139,6 +141,7 @@ class Nodes:
         for node_id in node_ids:
             self._processes[node_id].signal(signal.SIGKILL)
         for node_id in node_ids:
+            self._hide(node_id)
             self._processes[node_id].wait(30)
             self._paused.discard(node_id)
 
@@ -147,6 +150,7 @@ class Nodes:
         process = self._processes[node_id]
         began = time.monotonic()
         process.stop(timeout_s=timeout_s)
+        self._hide(node_id)
         if process.exit_code != 0:
             raise ClusterFailed(
                 f"node {node_id} ended with {process.exit_code} instead of in order:\n{process.log_tail(30)}"
@@ -265,6 +269,11 @@ class Nodes:
             flags=("--wal-port", str(inside.wal.port), "--raft-port", str(inside.raft.port)),
         )
         self._processes[peer.id] = NodeProcess(node, env=self._env, is_leashed=True)
+
+    def _hide(self, node_id: NodeId) -> None:
+        network = self._network
+        if network is not None:
+            self._background.call(lambda: network.hide(node_id))
 
     def _answering(self) -> tuple[NodeId, ...]:
         return tuple(node_id for node_id in self.running if node_id not in self._paused)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 from chronik.cluster.presence import DOUBT_SECONDS_MAX, NAMED_SECONDS
 from chronik.metadata import commands as c
+from chronik.metadata import events as e
 from chronik.model import ErrorCode, NodeId
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
@@ -105,6 +107,34 @@ def test_a_leader_that_only_this_node_lost_is_named_again_after_a_moment() -> No
         assert await ask_for_orders(harness).is_answered_now()
 
     asyncio.run(run())
+
+
+def test_only_a_refusal_that_was_asked_for_since_tells_of_a_death() -> None:
+    """One of before may be about a former process, or a time at which this one did not listen yet."""
+    harness = Harness()
+    presence = harness.presence
+    harness.now += 10
+    presence.refused(2, harness.now)
+    assert not presence.is_dead(2), "it is connected"
+    harness.gone_since[2] = harness.now + 1
+    assert not presence.is_dead(2), "that was before its connections broke"
+    presence.refused(2, harness.now + 2)
+    assert presence.is_dead(2)
+    assert not presence.is_dead(3)
+    harness.now += 5
+    harness.submit(
+        c.RegisterBroker(
+            broker_id=2, incarnation=UUID(int=99), endpoints=harness.store.state.brokers[2].endpoints
+        )
+    )
+    assert not presence.is_dead(2), "that was the process before this one"
+    presence.refused(2, harness.now - 0.1)
+    assert not presence.is_dead(2)
+    presence.refused(2, harness.now)
+    assert presence.is_dead(2)
+    harness.now += 1
+    presence.on_event(e.Resync())
+    assert not presence.is_dead(2), "nobody knows since when the snapshot has it"
 
 
 def test_who_looks_for_a_coordinator_that_just_died_hears_of_its_successor() -> None:

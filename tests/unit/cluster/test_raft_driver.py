@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from chronik.cluster.raft_driver import ELECTION_TICKS, SETTLE_SECONDS, TICK_SECONDS, RaftDriver
+from chronik.cluster.raft_driver import ELECTION_TICKS, TICK_SECONDS, RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.metadata.store import Committed
 from chronik.metrics import WriteStages
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Unavailable
 from chronik.raft import decode, encode
-from chronik.raft.messages import Message
+from chronik.raft.messages import AppendEntries, Message
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.storage.log import LogConfig
@@ -72,8 +72,11 @@ class Wires:
 
     def __init__(self) -> None:
         self.nodes: dict[int, RaftDriver] = {}
+        self.loses: Callable[[Message], bool] = lambda _message: False
 
     def send(self, message: Message) -> None:
+        if self.loses(message):
+            return
         asyncio.get_running_loop().call_later(0.001, self._deliver, decode(encode(message)))
 
     def _deliver(self, message: Message) -> None:
@@ -91,15 +94,21 @@ class Wires:
 
 async def three(loop: SimLoop, stages: dict[int, WriteStages], applied: dict[int, Applied]) -> Wires:
     """Drivers of nodes 1 to 3, of which one leads and has heard from the others."""
+    return await several((1, 2, 3), loop, stages, applied)
+
+
+async def several(
+    nodes: tuple[int, ...], loop: SimLoop, stages: dict[int, WriteStages], applied: dict[int, Applied]
+) -> Wires:
     wires = Wires()
-    for node_id in (1, 2, 3):
+    for node_id in nodes:
         view = DiskView(SimDisk(random.Random(node_id)), loop.world, loop, lambda why: None)
         store, _ = open_store(view, ROOT, StoreOptions())
         log = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
         stages[node_id], applied[node_id] = WriteStages(), Applied()
         wires.nodes[node_id] = RaftDriver(
             node_id=node_id,
-            voters=(1, 2, 3),
+            voters=nodes,
             storage=RaftStorage(store, log, ROOT),
             transport=wires,
             rng=random.Random(node_id),
@@ -138,7 +147,7 @@ def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
     assert [found.count for others in stages.values() for found in others.by_name().values()] == [0] * 10
 
 
-def test_a_leader_that_hears_nobody_does_not_take_itself_for_heard() -> None:
+def test_the_lease_of_a_leader_that_hears_nobody_ends() -> None:
     """It counts as the leader until its next look for a quorum; the others may have another one by then."""
     loop = SimLoop(random.Random(1))
 
@@ -146,16 +155,16 @@ def test_a_leader_that_hears_nobody_does_not_take_itself_for_heard() -> None:
         wires = await three(loop, {}, {})
         (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
         cut_off, others = wires.nodes[leader], [n for n in wires.nodes if n != leader]
-        assert loop.time() - cut_off.last_contact < ELECTION_TICKS * TICK_SECONDS / 2
+        assert loop.time() - cut_off.lease_start < ELECTION_TICKS * TICK_SECONDS / 2
         survivor, silent = (wires.nodes[node_id] for node_id in others)
         await silent.stop()
         await asyncio.sleep(2)
-        assert loop.time() - cut_off.last_contact < ELECTION_TICKS * TICK_SECONDS / 2, "a majority is there"
+        assert loop.time() - cut_off.lease_start < ELECTION_TICKS * TICK_SECONDS / 2, "a majority is there"
         await survivor.stop()
         last, stepped_down = loop.time(), False
         while loop.time() - last < 3 * ELECTION_TICKS * TICK_SECONDS:
             await asyncio.sleep(TICK_SECONDS)
-            assert cut_off.last_contact <= last + TICK_SECONDS
+            assert cut_off.lease_start <= last
             stepped_down = stepped_down or not cut_off.is_leader
         assert stepped_down
         assert not cut_off.leads_alone
@@ -165,7 +174,7 @@ def test_a_leader_that_hears_nobody_does_not_take_itself_for_heard() -> None:
     assert loop.failures == []
 
 
-def test_messages_that_waited_while_a_node_was_stopped_do_not_count_as_heard() -> None:
+def test_messages_that_waited_while_a_node_was_stopped_renew_no_lease() -> None:
     """The others may have done without it for long: it must not lead partitions because of old messages."""
     loop = SimLoop(random.Random(1))
     waiting: list[Message] = []
@@ -191,11 +200,60 @@ def test_messages_that_waited_while_a_node_was_stopped_do_not_count_as_heard() -
         driver._tick()
         for message in waiting:
             driver.step(message)
-        assert driver.last_contact <= began
-        await asyncio.sleep(SETTLE_SECONDS + 10)
-        assert loop.time() - driver.last_contact < ELECTION_TICKS * TICK_SECONDS, "it goes on as usual"
+        assert driver.lease_start <= began
+        await asyncio.sleep(10)
+        assert loop.time() - driver.lease_start < ELECTION_TICKS * TICK_SECONDS, "it goes on as usual"
         for each in wires.nodes.values():
             await each.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+
+
+def test_a_leader_without_a_majority_renews_nobodys_lease() -> None:
+    """The others have a leader of their own, who counts on neither of the two any more."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        wires = await several((1, 2, 3, 4, 5), loop, {}, {})
+        (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
+        minority = {leader, leader % 5 + 1}
+        cut_at = loop.time()
+        assert all(0.0 < cut_at - driver.lease_start < 0.3 for driver in wires.nodes.values())
+        wires.loses = lambda message: (message.sender in minority) is not (message.to in minority)
+        await asyncio.sleep(0.5)
+        assert wires.nodes[leader].is_leader, "it does not know yet"
+        assert all(wires.nodes[node_id].lease_start <= cut_at for node_id in minority)
+        await asyncio.sleep(10)
+        assert all(wires.nodes[node_id].lease_start <= cut_at for node_id in minority)
+        others = [driver for node_id, driver in wires.nodes.items() if node_id not in minority]
+        assert all(loop.time() - driver.lease_start < 0.3 for driver in others)
+        for driver in wires.nodes.values():
+            await driver.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+
+
+def test_a_follower_holds_no_lease_from_behind_what_it_has_yet_to_apply() -> None:
+    """It may say that the cluster does not count on this node any more."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        wires = await three(loop, {}, {})
+        (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
+        behind = leader % 3 + 1
+        wires.loses = lambda message: isinstance(message, AppendEntries) and message.to == behind
+        proposed_at = loop.time()
+        wires.nodes[leader].propose(b"x")
+        await asyncio.sleep(5)
+        assert wires.nodes[behind].leader_id == leader, "heartbeats come through"
+        assert wires.nodes[behind].lease_start <= proposed_at
+        wires.loses = lambda _message: False
+        await asyncio.sleep(1)
+        assert loop.time() - wires.nodes[behind].lease_start < 0.3
+        for driver in wires.nodes.values():
+            await driver.stop()
 
     loop.run(main(), seconds_max=100, steps_max=1_000_000)
     assert loop.failures == []

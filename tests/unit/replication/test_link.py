@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from chronik.replication.connections import Acceptor, Dialer
+import pytest
+
+from chronik.replication.connections import Acceptor, Dialer, is_refusal
 from chronik.replication.link import SILENCE_SECONDS_MAX, Link, LinkIdentity
 from chronik.sim.loop import SimLoop
 from chronik.sim.network import Network
@@ -39,6 +41,7 @@ class Pair:
         self.network = Network(self.loop, random.Random(1))
         self.near, self.far = Recorder(), Recorder()
         self.host = Process("two", "2")
+        self.refused: list[tuple[int, float]] = []
 
     def identity(self, node_id: int) -> LinkIdentity:
         return LinkIdentity(node_id, b"secret", lambda: bytes(32))
@@ -56,8 +59,10 @@ class Pair:
                 purpose="data",
                 handler=self.near,
                 jitter=random.Random(1).random,
+                on_refused=lambda peer, dialed_at: self.refused.append((peer, dialed_at)),
             )
             dialer.start()
+            self.dialer = dialer
             await asyncio.sleep(1)
             await main()
             await dialer.stop()
@@ -65,7 +70,10 @@ class Pair:
         self.loop.run(both(), seconds_max=200, steps_max=1_000_000)
 
     def lose_power(self) -> None:
-        self.network.process_died(self.host, power_lost=True)
+        self.die(power_lost=True)
+
+    def die(self, *, power_lost: bool) -> None:
+        self.network.process_died(self.host, power_lost=power_lost)
         self.loop.kill(self.host)
 
     def restart(self) -> None:
@@ -100,6 +108,63 @@ def test_a_peer_that_lost_power_and_came_back_is_found_although_nobody_has_anyth
     pair.run(main)
     assert len(pair.near.opened) == 2
     assert pair.near.opened[1].is_open or pair.near.closed[1:] == [pair.near.opened[1]]
+
+
+def test_a_host_without_the_process_refuses_and_one_without_power_does_not() -> None:
+    for power_lost in (False, True):
+        pair = Pair()
+
+        async def main(pair: Pair = pair, power_lost: bool = power_lost) -> None:
+            died = pair.loop.time()
+            pair.die(power_lost=power_lost)
+            await asyncio.sleep(10)
+            assert all(peer == 2 and dialed_at > died for peer, dialed_at in pair.refused)
+
+        pair.run(main)
+        assert bool(pair.refused) is not power_lost
+        assert len(pair.near.opened) == 1
+
+
+def test_a_dialer_in_a_hurry_does_not_wait() -> None:
+    pair = Pair()
+
+    async def main() -> None:
+        pair.die(power_lost=False)
+        await asyncio.sleep(20)
+        before = len(pair.refused)
+        pair.dialer.hurry()
+        await asyncio.sleep(0.06)
+        assert len(pair.refused) == before + 1
+        pair.dialer.hurry()
+        await asyncio.sleep(0.06)
+        assert len(pair.refused) == before + 2
+
+    pair.run(main)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed"), True),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] failed ('::1', 1), [Errno 111] failed ('127.0.0.1', 1)"
+            ),
+            True,
+        ),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] failed ('::1', 1), [Errno 110] failed ('127.0.0.1', 1)"
+            ),
+            False,
+        ),
+        (TimeoutError(), False),
+        (ConnectionResetError(104, "reset"), False),
+        (OSError(113, "No route to host"), False),
+    ],
+)
+def test_what_counts_as_a_refusal(failure: OSError, expected: bool) -> None:
+    assert is_refusal(failure) is expected
 
 
 def test_a_silent_peer_is_given_up() -> None:

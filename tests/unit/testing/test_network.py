@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
+import pytest
 
 from chronik.testing import free_ports
 from chronik.testing.network import Network
@@ -114,6 +115,22 @@ def test_a_connection_that_ends_on_one_side_ends_on_the_other() -> None:
             assert await reader.read() == b""
         except ConnectionResetError:
             pass
+
+    with_network(work)
+
+
+def test_a_node_that_ended_is_refused_until_it_runs_again() -> None:
+    async def work(network: Network, connect: Connect) -> None:
+        network.hide(3)
+        await connect(1)
+        network.hide(2)
+        with pytest.raises(ConnectionRefusedError):
+            await connect(1)
+        await network.show(2)
+        await network.show(2)
+        reader, writer = await connect(1)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
 
     with_network(work)
 
