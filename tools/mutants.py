@@ -72,8 +72,8 @@ MUTANTS = (
         "a refused connection is never tried again",
         "cluster",
         "replication/connections.py",
-        "            await asyncio.sleep(min(wait, RETRY_SECONDS)",
-        "            return\n            await asyncio.sleep(min(wait, RETRY_SECONDS)",
+        "            self._hurry.clear()\n",
+        "            return\n            self._hurry.clear()\n",
     ),
     Mutant(
         "any follower comes back into the ISR at once",
