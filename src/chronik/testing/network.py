@@ -3,7 +3,7 @@
 A proxy stands in front of each port on which a node listens for other nodes. Who dials is read from the
 first frame of a connection, in which a node names itself. What may not pass is held back, as packets are
 in a network that lost a route: connections stay open and silent, and go on where they were when it heals.
-The proxies of a node that does not run refuse connections, as its host would.
+The proxies of a node that was ended refuse connections, as its host would, until it listens again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from chronik.model import NodeId
 
 _FRAME_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 256 * 1024
+_LOOK_SECONDS: Final = 0.02
 
 
 class Network:
@@ -30,7 +31,8 @@ class Network:
         """By direction in which bytes flow; open when set."""
         self._cut: set[tuple[NodeId, NodeId]] = set()
         self._servers: dict[tuple[NodeId, int, int], asyncio.Server | None] = {}
-        """By node and both ports; None while the node does not run."""
+        """By node and both ports; None while the node does not listen."""
+        self._rising: dict[tuple[NodeId, int, int], asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def expose(self, node_id: NodeId, outside: int, inside: int) -> None:
@@ -48,15 +50,30 @@ class Network:
     def hide(self, node_id: NodeId) -> None:
         """The node ended."""
         for place, server in self._servers.items():
-            if place[0] == node_id and server is not None:
-                server.close()
-                self._servers[place] = None
+            if place[0] == node_id:
+                if place in self._rising:
+                    self._rising.pop(place).cancel()
+                if server is not None:
+                    server.close()
+                    self._servers[place] = None
 
-    async def show(self, node_id: NodeId) -> None:
-        """The node is about to run."""
-        for place, server in list(self._servers.items()):
-            if place[0] == node_id and server is None:
-                self._servers[place] = await self._listen(*place)
+    def show(self, node_id: NodeId) -> None:
+        """The node is about to run: listen as soon as it does."""
+        for place, server in self._servers.items():
+            if place[0] == node_id and server is None and place not in self._rising:
+                self._rising[place] = asyncio.get_running_loop().create_task(self._rise(place))
+
+    async def _rise(self, place: tuple[NodeId, int, int]) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(HOST, place[2])
+            except OSError:
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                writer.transport.abort()
+                break
+        self._servers[place] = await self._listen(*place)
+        del self._rising[place]
 
     def cut(self, ones: Iterable[NodeId], others: Iterable[NodeId], *, one_way: bool = False) -> None:
         """Let nothing pass between two sets of nodes; `one_way` only what the first say to the second."""
@@ -76,9 +93,10 @@ class Network:
         for server in self._servers.values():
             if server is not None:
                 server.close()
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *self._rising.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _gate(self, sender: NodeId, receiver: NodeId) -> asyncio.Event:
         gate = self._gates.get((sender, receiver))

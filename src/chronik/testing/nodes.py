@@ -91,8 +91,7 @@ class Nodes:
         began = time.monotonic()
         chosen = node_ids or [node_id for node_id in self.nodes if not self.is_running(node_id)]
         for node_id in chosen:
-            if self._network is not None:
-                self._background.run(self._network.show(node_id))
+            self._show(node_id)
             # The thread that starts a node must live as long as the node.
             self._background.call(partial(self._processes[node_id].start, env=env))
         if wait:
@@ -174,6 +173,7 @@ class Nodes:
 
     def disguised(self, node_id: NodeId, config: Path, folder: Path) -> NodeProcess:
         """A process with the id and the ports of a node, but a configuration and a folder of its own."""
+        self._show(node_id)
         node = replace(self._processes[node_id].node, config=config, folder=folder)
         return NodeProcess(node, env=self._env, is_leashed=True)
 
@@ -270,10 +270,13 @@ class Nodes:
         )
         self._processes[peer.id] = NodeProcess(node, env=self._env, is_leashed=True)
 
+    def _show(self, node_id: NodeId) -> None:
+        if self._network is not None:
+            self._background.call(partial(self._network.show, node_id))
+
     def _hide(self, node_id: NodeId) -> None:
-        network = self._network
-        if network is not None:
-            self._background.call(lambda: network.hide(node_id))
+        if self._network is not None:
+            self._background.call(partial(self._network.hide, node_id))
 
     def _answering(self) -> tuple[NodeId, ...]:
         return tuple(node_id for node_id in self.running if node_id not in self._paused)

@@ -14,6 +14,16 @@ from chronik.testing.network import Network
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
+async def until_connected(
+    dial: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]],
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    while True:
+        try:
+            return await dial()
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.01)
+
+
 def with_network(work: Callable[[Network, Connect], Awaitable[None]]) -> None:
     """Node 2 listens and answers every byte with the same byte; `connect(n)` dials it as node n."""
 
@@ -126,13 +136,35 @@ def test_a_node_that_ended_is_refused_until_it_runs_again() -> None:
         network.hide(2)
         with pytest.raises(ConnectionRefusedError):
             await connect(1)
-        await network.show(2)
-        await network.show(2)
-        reader, writer = await connect(1)
+        network.show(2)
+        network.show(2)
+        reader, writer = await until_connected(lambda: connect(1))
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
 
     with_network(work)
+
+
+def test_a_node_that_has_yet_to_listen_is_refused() -> None:
+    async def main() -> None:
+        inside, outside = free_ports(2)
+        network = Network()
+        await network.expose(2, outside, inside)
+        dial = lambda: asyncio.open_connection("127.0.0.1", outside)  # noqa: E731
+        for _ in range(2):
+            network.hide(2)
+            network.show(2)
+            with pytest.raises(ConnectionRefusedError):
+                await dial()
+        server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", inside)
+        async with asyncio.timeout(20):
+            await until_connected(dial)
+        server.close()
+        network.hide(2)
+        network.show(2)
+        await network.close()
+
+    asyncio.run(main())
 
 
 def test_nobody_behind_the_proxy() -> None:
