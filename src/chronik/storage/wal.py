@@ -183,7 +183,8 @@ class Wal:
         self._pending_bytes += len(payload) + ENTRY_HEADER_BYTES
         if self._awaited:
             if len(pending) >= self._awaited:
-                self._company.came(in_time=clock() - self._awaited_since <= WAIT_PAYS * self._inline_seconds)
+                waited = self._disk.clock() - self._awaited_since
+                self._company.came(in_time=waited <= WAIT_PAYS * self._inline_seconds)
                 self._stop_waiting()
         elif not self._in_round and self._timer is None:
             self._schedule_round()
@@ -238,7 +239,7 @@ class Wal:
             self._timer = self._loop.call_soon(self._gather, turns + 1, waiting)
         elif waiting < (expected := self._company.expected) and self._may_wait_for(expected):
             self._awaited = expected
-            self._awaited_since = clock()
+            self._awaited_since = self._disk.clock()
             self._timer = self._loop.call_later(COMPANY_SECONDS_MAX, self._nobody_came)
         else:
             self._start_round()
