@@ -3,8 +3,9 @@
 The same topic (JSON of 200 B, three partitions) is counted, written to Parquet and streamed to Parquet, by
 turns, in alternating order; the ratio is the median of the pairs'. One round before it warms both up. Memory
 is the most that the driver's JVM and every Python process below it held while each source did the same in a
-Spark of its own. The scanner is also measured alone, on one core. Then the archive job runs over everything,
-over what came since, and over nothing new.
+Spark of its own with the same settings, heap included; pages that processes share count once (PSS), as forked
+ones share most of theirs. The scanner is also measured alone, on one core. Then the archive job runs over
+everything, over what came since, and over nothing new.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tests.process import POLL_S
 
 
 def descendants(root: int | None = None) -> dict[int, str]:
-    """Command lines by process id."""
+    """Names and command lines by process id."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -26,15 +26,16 @@ def descendants(root: int | None = None) -> dict[int, str]:
         pid = left.pop()
         left += children.get(pid, ())
         try:
-            found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            found[pid] = f"{name} " + Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
     return found
 
 
 def is_worker(line: str) -> bool:
-    """A Python worker that runs tasks, or the daemon that forks them."""
-    return "daemon pyspark.worker" in line
+    """A Python worker that runs tasks, or the daemon that forks them; forked ones have the name alone."""
+    return line.startswith("pyspark.worker ") or "daemon pyspark.worker" in line
 
 
 def memory_bytes(pid: int) -> int:

@@ -4,7 +4,8 @@ Spark puts `pyspark.zip` ahead of everything on the module path of its Python pr
 compiles what it imports from there anew, which takes longer than many a query. Where the archive belongs to
 the very pyspark that is installed, unpacked and compiled, the installed one is used instead.
 
-Spark wants the path of an executable file, so `worker_python` makes a small script that runs this module.
+Spark wants the path of an executable file, so `worker_python` makes a small script that runs this module. On
+Linux the processes of one Spark are forked from one (`chronik.spark.forking`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import shlex
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+
+from chronik.spark.forking import forked
 
 
 def private_directory(parent: Path) -> Path | None:
@@ -40,15 +44,19 @@ def worker_python() -> str:
 
     It lies where nobody tidies up, if it can: a stream that runs for months may start a process at any time.
     """
+    return next(filter(None, map(_script, _directories())), sys.executable)
+
+
+def _directories() -> Iterator[Path]:
     parents = (Path(os.path.expanduser("~/.cache")), Path(tempfile.gettempdir()))
-    return next(filter(None, map(_script, parents)), sys.executable)
+    return filter(None, map(private_directory, parents))
 
 
-def _script(parent: Path) -> str | None:
-    directory = private_directory(parent)
-    if directory is None:
-        return None
-    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m chronik.spark.interpreter "$@"\n'
+def _script(directory: Path) -> str | None:
+    text = (
+        "#!/bin/sh\nexport PYTHONHASHSEED=${PYTHONHASHSEED-0}\n"  # as Spark has it for workers, not for all
+        f'exec {shlex.quote(sys.executable)} -m chronik.spark.interpreter "$@"\n'
+    )
     script = directory / f"python-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     try:
         if not script.exists():
@@ -78,6 +86,9 @@ def main() -> None:
     sys.path[:] = prefer_installed(sys.path)
     module = sys.argv[2]
     del sys.argv[1:3]
+    directory = next(_directories(), None)
+    if sys.platform == "linux" and directory is not None:
+        module = forked(module, directory)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -29,7 +29,7 @@ from chronik.records.batch import (
 from chronik.records.compression import decompress
 from chronik.spark import kernels
 
-CHUNK_BYTES: Final = 16 * 1024 * 1024
+CHUNK_BYTES: Final = 1024 * 1024
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
