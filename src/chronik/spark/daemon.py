@@ -6,7 +6,13 @@ share it. Started by Spark as `python -m chronik.spark.daemon pyspark.worker` (s
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
+from pathlib import Path
+from typing import Final
+
+_MADV_DONTNEED: Final = 4
 
 
 def load() -> None:
@@ -21,10 +27,25 @@ def load() -> None:
         pass
 
 
+def forget_the_compiler() -> None:
+    """Give the pages of the compiler's program back: it has done its work, and they are most of what is held.
+
+    They come back from the file if something is compiled after all.
+    """
+    if sys.platform != "linux":
+        return
+    advise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if " r-xp " in line and line.endswith("libllvmlite.so"):
+            first, end = (int(number, 16) for number in line.split()[0].split("-"))
+            advise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _MADV_DONTNEED)
+
+
 def main() -> None:
     from pyspark.daemon import manager
 
     load()
+    forget_the_compiler()
     gc.freeze()  # a collection would touch, and so copy, the pages that workers share
     manager()  # type: ignore[no-untyped-call]
 

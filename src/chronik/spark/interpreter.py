@@ -83,7 +83,10 @@ def main() -> None:
     """Do what Python does with the same arguments."""
     if len(sys.argv) < 3 or sys.argv[1] != "-m":
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    archives = set(sys.path)
     sys.path[:] = prefer_installed(sys.path)
+    for archive in archives.difference(sys.path):  # Spark's processes read again what is known here
+        sys.path_importer_cache.pop(archive, None)
     module = sys.argv[2]
     del sys.argv[1:3]
     directory = next(_directories(), None)

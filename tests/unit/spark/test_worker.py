@@ -62,6 +62,36 @@ def test_the_archive_of_another_pyspark_stays(tmp_path: Path) -> None:
     assert prefer_installed(path[:2]) == path[:2]
 
 
+def test_the_scanner_works_when_the_compiler_is_forgotten_and_remembered() -> None:
+    program = (
+        "import numba\n"
+        "from chronik.spark.daemon import forget_the_compiler, load\n"
+        "load(); forget_the_compiler(); load()\n"
+        "print(numba.njit(lambda number: number + 1)(1))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert said.stdout == "2\n", said.stderr
+
+
+def test_an_archive_that_is_not_used_is_not_read_again(tmp_path: Path) -> None:
+    archives = installed(tmp_path / "site")
+    with zipfile.ZipFile(archives / "pyspark.zip", "w") as made:
+        made.writestr("pyspark/__init__.py", "")
+    (tmp_path / "told.py").write_text(
+        "import sys; print(any(path.endswith('pyspark.zip') for path in sys.path_importer_cache))"
+    )
+    path = os.pathsep.join(map(str, (archives / "pyspark.zip", tmp_path / "site", tmp_path, SOURCE)))
+    said = subprocess.run(
+        [sys.executable, "-m", "chronik.spark.interpreter", "-m", "told"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.stdout == "False\n", said.stderr
+
+
 def test_the_script_does_what_python_does(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import sys; print(__name__, sys.argv[1:])")
     said = [
