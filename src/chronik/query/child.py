@@ -39,6 +39,7 @@ GARBAGE_OBJECTS: Final = 100_000
 """Records come and go by ten thousands, and none of them is ever part of a cycle."""
 REFRESH_SECONDS: Final = 5.0
 QUESTIONS_AT_ONCE: Final = 32
+STOP_SECONDS_MAX: Final = 2.0
 Message: TypeAlias = Question | Assignment
 
 
@@ -89,8 +90,8 @@ class Child:
                     task.add_done_callback(self._tasks.discard)
         finally:
             indexing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await indexing
+            # The node is gone, or waits: whatever holds on to a cancelled task must not keep this process.
+            await asyncio.wait({indexing}, timeout=STOP_SECONDS_MAX)
 
     async def _answer(self, question: Question) -> None:
         async with self._slots:
