@@ -44,7 +44,12 @@ Topics with the config `searchable=true` are indexed as records arrive, by a pro
 `_key`, `_partition`, `_offset`, `@timestamp` and `_text` (words anywhere in the value; of JSON objects, in their fields). JSON
 strings are indexed word by word, in lower case; numbers, truth values and dates match as a whole.
 Totals are exact. Partitions that could not be searched (no leader, an index that is being built) are counted in `_shards.failed`, and
-the total's `relation` is then `gte`. `lag` counts committed records that cannot be found yet; `"refresh": true` waits for them.
+the total's `relation` is then `gte`.
+A record can be found as soon as it is committed: what the index does not have yet is read from memory, and of that the records that
+the query may find are indexed for this search alone. Where those are too many (20,000, or two seconds' work, as for a range over
+a field that every record has), only the index answers; `lag` counts the committed records that were not searched. `"refresh": true`
+waits for the index then, five seconds at most. While others need the processors the index stands back, for ten seconds or 128 MB of
+records; up to 256 MB that are not indexed yet are kept in memory. Scores of records that are not indexed yet do not compare with others.
 Compaction does not reach the index: it holds every record that came and has not been deleted by retention.
 
 With `published_index_dir` set to the folder that `chronik pipeline index --to FOLDER` publishes to (every node needs it at the same

@@ -261,7 +261,7 @@ _TABLE: Final = (
         "chronik_query_child_restarts_total", "counter", "Times that process ended and was started again."
     ),
     Metric("chronik_index_documents", "gauge", "Searchable documents of partitions led here.", _TP),
-    Metric("chronik_index_lag_records", "gauge", "Committed records that are not searchable yet.", _TP),
+    Metric("chronik_index_lag_records", "gauge", "Committed records that are not indexed yet.", _TP),
     Metric("chronik_query_seconds", "histogram", "Search and SQL requests answered here.", ("kind",)),
     # HTTP
     Metric("chronik_http_requests_total", "counter", "HTTP requests answered.", ("method", "status")),

@@ -170,3 +170,9 @@ def test_a_search_asks_every_partition_once_wherever_it_is_led(cluster: Cluster)
         assert rows == [[3000, sum(range(3000))]]
     leaders = {one["leader"] for one in call(cluster, 1, "GET", "/admin/topics/orders")["partitions"]}
     assert len(leaders) == 3
+    for n in range(3000, 3012):
+        producer.produce("orders", json.dumps({"n": n, "customer": "barbara"}).encode(), partition=n % 6)
+        assert producer.flush(30) == 0
+        found = {"query": {"match": {"customer": "barbara"}}, "size": 0}
+        answer = call(cluster, 1 + n % 3, "POST", "/orders/_search", found)
+        assert answer["lag"] > 0 or answer["hits"]["total"]["value"] == n - 2999, "committed, but not found"

@@ -131,21 +131,25 @@ async def _ask(
 
 async def search_here(context: AdminContext, share: NodeSearch) -> dict[str, Any]:
     """This node's share: the hits of partitions that it leads."""
-    until: dict[str, dict[str, int]] = {}
-    if share.request.refresh:
-        for name, numbers in share.partitions.items():
-            for number in numbers:
-                here = context.services.replicas.get(TopicPartition(name, number))
-                if here is not None:
-                    until.setdefault(name, {})[str(number)] = here.last_stable_offset
+    led = {
+        (name, number): here
+        for name, numbers in share.partitions.items()
+        for number in numbers
+        if (here := context.services.replicas.get(TopicPartition(name, number))) is not None
+    }
+    ends: dict[str, dict[str, int]] = {name: {} for name, _ in led}
+    for (name, number), here in led.items():
+        ends[name][str(number)] = here.last_stable_offset
     body = {
         "request": msgspec.to_builtins(share.request),
         "partitions": share.partitions,
         "topic_ids": share.topic_ids,
-        "until": until,
+        "ends": ends,
     }
     answer = await context.queries.ask("search", body, timeout_s=SEARCH_SECONDS)
     found = msgspec.convert(answer, SearchResult)
-    lags = context.queries.lag(found.reached)
-    lag = sum(lags.get(TopicPartition(name, n), 0) for name, ns in share.partitions.items() for n in ns)
+    lag = 0
+    for (name, number), here in led.items():
+        reached = max(here.log_start_offset, found.reached.get(name, {}).get(number, 0))
+        lag += max(0, ends[name][str(number)] - reached)
     return {**msgspec.to_builtins(found), "lag": lag}

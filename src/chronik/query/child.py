@@ -30,7 +30,7 @@ from chronik.query.messages import (
     write_frame,
 )
 from chronik.query.priority import give_way
-from chronik.query.request import SearchRequest
+from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 
 log = logging.getLogger("chronik.query")
@@ -38,6 +38,8 @@ log = logging.getLogger("chronik.query")
 GARBAGE_OBJECTS: Final = 100_000
 """Records come and go by ten thousands, and none of them is ever part of a cycle."""
 REFRESH_SECONDS: Final = 5.0
+READ_SECONDS: Final = 2.0
+"""What a search waits at most for records that were committed before it to come here."""
 QUESTIONS_AT_ONCE: Final = 32
 STOP_SECONDS_MAX: Final = 2.0
 Message: TypeAlias = Question | Assignment
@@ -129,15 +131,35 @@ class Child:
     async def _search(self, body: Any) -> Any:
         request = msgspec.convert(body["request"], SearchRequest)
         wanted: dict[str, list[int]] = body["partitions"]
-        if until := body.get("until"):
-            ends = {
-                TopicPartition(topic, int(p)): end for topic, by in until.items() for p, end in by.items()
-            }
+        ends = {
+            TopicPartition(topic, int(number)): end
+            for topic, by in body["ends"].items()
+            for number, end in by.items()
+        }
+        deadline = asyncio.get_running_loop().time() + (REFRESH_SECONDS if request.refresh else READ_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._indexer.until_read(ends)
+        found = await self._look(request, wanted, body["topic_ids"])
+        reached = {
+            TopicPartition(topic, p): end for topic, by in found.reached.items() for p, end in by.items()
+        }
+        if (
+            request.refresh
+            and self._indexer.is_on
+            and any(reached.get(tp, -1) < end for tp, end in ends.items())
+        ):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_SECONDS):
+                async with asyncio.timeout_at(deadline):
                     await self._indexer.until(ends)
+            found = await self._look(request, wanted, body["topic_ids"])
+        return found
+
+    async def _look(
+        self, request: SearchRequest, wanted: dict[str, list[int]], topic_ids: dict[str, str]
+    ) -> SearchResult:
         loop = asyncio.get_running_loop()
-        work = partial(Search(self._indexer, self._history, request).run, wanted, body["topic_ids"])
+        work = partial(Search(self._indexer, self._history, request).run, wanted, topic_ids)
         return await loop.run_in_executor(self._searchers, work)
 
     def _indices(self) -> Any:

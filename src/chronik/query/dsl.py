@@ -18,7 +18,7 @@ import tantivy
 
 from chronik.query.messages import QueryError
 
-__all__ = ["Translator", "words_of"]
+__all__ = ["Translator"]
 
 DEPTH_MAX: Final = 20
 CLAUSES_MAX: Final = 1024
@@ -36,7 +36,7 @@ NUMBERS: Final[Mapping[str, tantivy.FieldType]] = {
     "_timestamp": tantivy.FieldType.Integer,
 }
 TEXTS: Final = frozenset({"_key", "_text"})
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?")
+DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?")
 _SPECIAL: Final = re.compile(r"([^\w.@])")
 
 Body: TypeAlias = Any
@@ -70,7 +70,7 @@ class Translator:
         self._clauses += 1
         if depth > DEPTH_MAX or self._clauses > CLAUSES_MAX:
             raise wrong(f"A query may nest {DEPTH_MAX} deep and have {CLAUSES_MAX} clauses.")
-        kind, inner = _single(body, "query")
+        kind, inner = single(body, "query")
         match kind:
             case "match_all":
                 return tantivy.Query.all_query()
@@ -79,7 +79,7 @@ class Translator:
             case "bool":
                 return self._bool(inner, depth)
             case "constant_score":
-                query = self.translate(_need(inner, "filter"), depth + 1)
+                query = self.translate(needed(inner, "filter"), depth + 1)
                 return tantivy.Query.const_score_query(query, float(inner.get("boost", 1.0)))
             case "query_string" | "simple_query_string":
                 return self._query_string(inner)
@@ -88,29 +88,25 @@ class Translator:
             case "ids":
                 return self._ids(inner)
             case "exists":
-                return self._exists(str(_need(inner, "field")))
+                return self._exists(str(needed(inner, "field")))
         leaf = self._leaves().get(kind)
         if leaf is None:
             raise wrong(f"There is no query {kind!r}; known are bool, {', '.join(sorted(self._leaves()))}.")
         if kind == "terms":
-            inner = {name: value for name, value in _mapping(inner, kind).items() if name != "boost"}
-        field, value = _single(inner, kind)
-        return leaf(self._field(field), value)
+            inner = {name: value for name, value in mapping(inner, kind).items() if name != "boost"}
+        field, value = single(inner, kind)
+        return leaf(field_of(field), value)
 
     def _leaves(self) -> Mapping[str, Callable[[str, Any], tantivy.Query]]:
         return {
             "match": self._match,
-            "match_phrase": lambda field, value: self._phrase(field, _value(value, "query")),
-            "term": lambda field, value: self._term(field, _value(value, "value")),
+            "match_phrase": lambda field, value: self._phrase(field, argument(value, "query")),
+            "term": lambda field, value: self._term(field, argument(value, "value")),
             "terms": self._terms,
             "range": self._range,
-            "prefix": lambda field, value: self._prefix(field, _value(value, "value")),
+            "prefix": lambda field, value: self._prefix(field, argument(value, "value")),
             "fuzzy": self._fuzzy,
         }
-
-    def _field(self, name: str) -> str:
-        name = ALIASES.get(name.removesuffix(".keyword"), name.removesuffix(".keyword"))
-        return name if name in NUMBERS or name in TEXTS else f"json.{name}"
 
     def _tokens(self, text: str) -> list[str]:
         tokens = self._analyzer.analyze(text[:10_000])
@@ -120,7 +116,7 @@ class Translator:
     # --- leaves ------------------------------------------------------------------------------------
 
     def _match(self, field: str, value: Any) -> tantivy.Query:
-        wanted = _value(value, "query")
+        wanted = argument(value, "query")
         operator = str(value.get("operator", "or")).lower() if isinstance(value, Mapping) else "or"
         if field in NUMBERS or not isinstance(wanted, str) or field == "_key":
             return self._term(field, wanted)
@@ -152,7 +148,7 @@ class Translator:
             return []
         if text in ("true", "false"):
             return [tantivy.Query.term_query(self._schema, field, text == "true")]
-        if _DATE.fullmatch(text):
+        if DATE.fullmatch(text):
             return [self._date_term(field, text)]
         try:
             number = json.loads(text)
@@ -183,7 +179,7 @@ class Translator:
 
     def _term(self, field: str, value: Any) -> tantivy.Query:
         if field in NUMBERS:
-            number = self._whole(field, value)
+            number = whole(field, value)
             return tantivy.Query.range_query(self._schema, field, NUMBERS[field], number, number)
         if field == "_key":
             self.words.update(self._analyzer.analyze(str(value)))
@@ -220,7 +216,7 @@ class Translator:
         )
 
     def _fuzzy(self, field: str, value: Any) -> tantivy.Query:
-        text = _value(value, "value")
+        text = argument(value, "value")
         given = value.get("fuzziness", "AUTO") if isinstance(value, Mapping) else "AUTO"
         if not isinstance(text, str) or field in NUMBERS:
             raise wrong("fuzzy is for text.")
@@ -230,7 +226,7 @@ class Translator:
         return self._near(field, text.lower(), int(distance))
 
     def _exists(self, name: str) -> tantivy.Query:
-        field = self._field(name)
+        field = field_of(name)
         if field in NUMBERS or field == "_text":
             return tantivy.Query.all_query()
         if field == "_key":
@@ -243,7 +239,7 @@ class Translator:
         return _any([self._range_at(one, value) for one in self._places(field)])
 
     def _range_at(self, field: str, value: Any) -> tantivy.Query:
-        bounds = {name: one for name, one in _mapping(value, "range").items() if one is not None}
+        bounds = {name: one for name, one in mapping(value, "range").items() if one is not None}
         if unknown := bounds.keys() - {"gt", "gte", "lt", "lte", "boost", "format"}:
             raise wrong(f"range knows gt, gte, lt and lte, not {sorted(unknown)[0]!r}.")
         low, high = bounds.get("gte", bounds.get("gt")), bounds.get("lte", bounds.get("lt"))
@@ -255,8 +251,8 @@ class Translator:
                 self._schema,
                 field,
                 NUMBERS[field],
-                None if low is None else self._whole(field, low),
-                None if high is None else self._whole(field, high),
+                None if low is None else whole(field, low),
+                None if high is None else whole(field, high),
                 with_low,
                 with_high,
             )
@@ -273,19 +269,9 @@ class Translator:
         except ValueError as error:
             raise wrong(f"The range over {field.removeprefix('json.')!r} makes no sense: {error}.") from None
 
-    def _whole(self, field: str, value: Any) -> int:
-        if field == "_timestamp" and isinstance(value, str) and _DATE.fullmatch(value):
-            return int(parse_date(value).timestamp() * 1000)
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            raise wrong(f"{field} is a whole number, not {value!r}.") from None
-        low, high = (-(2**63), 2**63 - 1) if field == "_timestamp" else (0, 2**64 - 1)
-        return min(max(number, low), high)
-
     def _ids(self, inner: Any) -> tantivy.Query:
         wanted = []
-        for one in _need(inner, "values"):
+        for one in needed(inner, "values"):
             partition, dash, offset = str(one).partition("-")
             if not (dash and partition.isdecimal() and offset.isdecimal()):
                 raise wrong(f"{one!r} is no id: ids are PARTITION-OFFSET.")
@@ -296,7 +282,7 @@ class Translator:
     # --- compounds -----------------------------------------------------------------------------------
 
     def _bool(self, inner: Any, depth: int) -> tantivy.Query:
-        inner = _mapping(inner, "bool")
+        inner = mapping(inner, "bool")
         parts: list[tuple[Occur, tantivy.Query]] = []
         places = {
             "must": tantivy.Occur.Must,
@@ -325,14 +311,14 @@ class Translator:
 
     def _multi_match(self, inner: Any) -> tantivy.Query:
         fields = inner.get("fields") or ["_text"]
-        text = _need(inner, "query")
+        text = needed(inner, "query")
         kind = "match_phrase" if inner.get("type") == "phrase" else "match"
         queries = [self.translate({kind: {str(field).partition("^")[0]: text}}) for field in fields]
         return tantivy.Query.disjunction_max_query(queries)
 
     def _query_string(self, inner: Any) -> tantivy.Query:
         inner = {"query": inner} if isinstance(inner, str) else inner
-        text = str(_need(inner, "query"))
+        text = str(needed(inner, "query"))
         try:
             tree = tantivy.parse_query(text)
         except ValueError:
@@ -359,21 +345,14 @@ class Translator:
                 query = self._tree(node["underlying"], default, both, depth + 1)
                 return tantivy.Query.boost_query(query, float(node["boost"]))
             case "range":
-                names = {("lower", "inclusive"): "gte", ("lower", "exclusive"): "gt"}
-                names |= {("upper", "inclusive"): "lte", ("upper", "exclusive"): "lt"}
-                bounds = {
-                    names[side, node[side]["type"]]: _plain(node[side]["value"])
-                    for side in ("lower", "upper")
-                    if node[side]["type"] != "unbounded"
-                }
-                return self._range(self._field(node["field"] or default), bounds)
+                return self._range(field_of(node["field"] or default), tree_bounds(node))
             case "bool":
                 return self._tree_bool(node, default, both, depth)
             case kind:
                 raise wrong(f"{kind} is not supported in a query string.")
 
     def _literal(self, node: Mapping[str, Any], default: str) -> tantivy.Query:
-        field, phrase = self._field(node["field_name"] or default), node["phrase"]
+        field, phrase = field_of(node["field_name"] or default), node["phrase"]
         if node["delimiter"] != "none":
             return self._phrase(field, phrase)
         if phrase.endswith("*") and len(phrase) > 1:
@@ -396,8 +375,33 @@ class Translator:
         return tantivy.Query.boolean_query(parts) if parts else tantivy.Query.all_query()
 
 
-def words_of(text: str) -> list[str]:
-    return list(analyzer().analyze(text))
+def field_of(name: str) -> str:
+    """A record's own field, or a path into the JSON value."""
+    name = ALIASES.get(name.removesuffix(".keyword"), name.removesuffix(".keyword"))
+    return name if name in NUMBERS or name in TEXTS else f"json.{name}"
+
+
+def whole(field: str, value: Any) -> int:
+    """A value of one of the record's own numbers."""
+    if field == "_timestamp" and isinstance(value, str) and DATE.fullmatch(value):
+        return int(parse_date(value).timestamp() * 1000)
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong(f"{field} is a whole number, not {value!r}.") from None
+    low, high = (-(2**63), 2**63 - 1) if field == "_timestamp" else (0, 2**64 - 1)
+    return min(max(number, low), high)
+
+
+def tree_bounds(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A range of a query string as `range` has it."""
+    names = {("lower", "inclusive"): "gte", ("lower", "exclusive"): "gt"}
+    names |= {("upper", "inclusive"): "lte", ("upper", "exclusive"): "lt"}
+    return {
+        names[side, node[side]["type"]]: plain(node[side]["value"])
+        for side in ("lower", "upper")
+        if node[side]["type"] != "unbounded"
+    }
 
 
 def parse_date(text: str) -> datetime.datetime:
@@ -426,13 +430,13 @@ def _bound(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise wrong("The ends of a range are numbers, dates or text.")
     if isinstance(value, str):
-        if _DATE.fullmatch(value):
+        if DATE.fullmatch(value):
             return parse_date(value).astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return _SPECIAL.sub(r"\\\1", value.lower())
     return json.dumps(value)
 
 
-def _plain(text: str) -> Any:
+def plain(text: str) -> Any:
     """A bound of a query string: a number where it is one."""
     try:
         number = json.loads(text)
@@ -441,27 +445,27 @@ def _plain(text: str) -> Any:
     return number if type(number) in (int, float) else text
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise wrong(f"{what} takes an object.")
     return value
 
 
-def _single(value: Any, what: str) -> tuple[str, Any]:
-    mapping = _mapping(value, what)
-    if len(mapping) != 1:
+def single(value: Any, what: str) -> tuple[str, Any]:
+    entries = mapping(value, what)
+    if len(entries) != 1:
         raise wrong(f"{what} takes an object with exactly one entry.")
-    ((name, inner),) = mapping.items()
+    ((name, inner),) = entries.items()
     return str(name), inner
 
 
-def _need(value: Any, name: str) -> Any:
-    mapping = _mapping(value, "this query")
-    if name not in mapping:
+def needed(value: Any, name: str) -> Any:
+    entries = mapping(value, "this query")
+    if name not in entries:
         raise wrong(f"{name!r} is missing.")
-    return mapping[name]
+    return entries[name]
 
 
-def _value(value: Any, name: str) -> Any:
+def argument(value: Any, name: str) -> Any:
     """`{"field": value}` or `{"field": {"query": value}}`."""
-    return _need(value, name) if isinstance(value, Mapping) else value
+    return needed(value, name) if isinstance(value, Mapping) else value

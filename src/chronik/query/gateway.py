@@ -249,18 +249,13 @@ class QueryGateway:
 
     # --- figures -----------------------------------------------------------------------------------
 
-    def lag(self, published: Mapping[str, Mapping[int, int]] | None = None) -> Mapping[TopicPartition, int]:
-        """Committed records that cannot be found yet, per searchable partition led here.
-
-        `published` says how far what is published goes, where nothing else is searched.
-        """
+    def lag(self) -> Mapping[TopicPartition, int]:
+        """Committed records that are not indexed yet, per searchable partition led here."""
         out = {}
         for partition in self._replicas.all():
             if partition.is_leader and partition.config.searchable:
                 seen = self.progress.get(partition.tp)
                 reached = partition.log_start_offset if seen is None else seen.next_offset
-                tp = partition.tp
-                reached = max(reached, (published or {}).get(tp.topic, {}).get(tp.partition, 0))
                 out[partition.tp] = max(0, partition.last_stable_offset - reached)
         return out
 

@@ -11,14 +11,13 @@ import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import tantivy
 
 from chronik.published.documents import FORMAT, read_manifest
 from chronik.published.paths import Paths
-from chronik.query.index import Found, IndexDamaged, Span, find, verify
+from chronik.query.index import IndexDamaged, Snapshot, verify
 
 __all__ = ["History", "PublishedIndex"]
 
@@ -31,16 +30,12 @@ class PublishedIndex:
         self.ends = ends
         """By partition, the first offset that it does not hold."""
         try:
-            self._paths = tuple(Paths.load(path))
-            self._index = tantivy.Index.open(str(path))
+            paths = tuple(Paths.load(path))
+            index = tantivy.Index.open(str(path))
         except (ValueError, OSError) as error:
             raise IndexDamaged(str(error)) from error
-        self._index.config_reader("manual")
-
-    def search(
-        self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
-    ) -> Found:
-        return find(self._index, self._paths, body, spans, limit=limit, order=order, ascending=ascending)
+        index.config_reader("manual")
+        self.snapshot = Snapshot(index, index.searcher(), paths, ends)
 
 
 class History:

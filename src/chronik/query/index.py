@@ -12,6 +12,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,10 +24,12 @@ from chronik.query.dsl import Translator
 from chronik.query.messages import QueryError
 from chronik.records.reader import Row
 
-__all__ = ["EVERYTHING", "IndexDamaged", "Span", "TopicIndex", "find", "verify"]
+__all__ = ["EVERYTHING", "IndexDamaged", "Snapshot", "Span", "TopicIndex", "find", "snapshot_of", "verify"]
 
 WRITER_BYTES: Final = 96 * 1024 * 1024
 """What it needs at most; it takes it as records come. With less it writes more segments and merges them."""
+SMALL_WRITER_BYTES: Final = 15_000_000
+"""The least that tantivy takes."""
 WRITER_THREADS: Final = 2
 """One takes documents while the other writes its segment out."""
 _PARTITIONS_MAX: Final = 65_000
@@ -58,6 +61,17 @@ class Found(NamedTuple):
     words: set[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What can be found, taken together: searches between two commits all see the same."""
+
+    index: tantivy.Index
+    searcher: tantivy.Searcher
+    paths: Sequence[str]
+    reached: Mapping[int, int]
+    """By partition, the offset up to which it holds everything."""
+
+
 class TopicIndex:
     """Not safe for use from two threads at once, except that `search` may run beside the writing methods."""
 
@@ -85,7 +99,7 @@ class TopicIndex:
         self._schema = self._index.schema
         self._writer: tantivy.IndexWriter | None = None
         self._documents: Documents | None = None
-        self._searched = tuple(self._paths)
+        self.snapshot = self._look({})
         self._held = self._partitions()
         self._seen: dict[str, tuple[int, int]] = {}
         self.pending = 0
@@ -115,15 +129,23 @@ class TopicIndex:
             self._writer = self._index.writer(WRITER_BYTES, WRITER_THREADS)
         return self._writer
 
-    def commit(self) -> None:
+    def commit(self, reached: Mapping[int, int]) -> None:
+        """Let everything that was added be found; that is all before these offsets."""
         if self._writer is not None and self.pending:
             if not self._paths.is_saved:
                 self._paths.save(self.path)
             self._writer.commit()
             self.pending = 0
             self._index.reload()
-            self._searched = tuple(self._paths)
             self._seen = self._committed()
+        self.snapshot = self._look(reached)
+
+    def reach(self, reached: Mapping[int, int]) -> None:
+        """Say how far it is where there was nothing to add."""
+        self.snapshot = replace(self.snapshot, reached=dict(reached))
+
+    def _look(self, reached: Mapping[int, int]) -> Snapshot:
+        return Snapshot(self._index, self._index.searcher(), tuple(self._paths), dict(reached))
 
     def purge(self, partition: int, before_offset: int) -> None:
         """Forget documents of records that the log no longer has."""
@@ -171,14 +193,10 @@ class TopicIndex:
     def size_bytes(self) -> int:
         return sum(size for size, _ in self._seen.values())
 
-    def search(
-        self, body: Any, spans: Mapping[int, Span], *, limit: int, order: str | None, ascending: bool
-    ) -> Found:
-        """See `find`. Partitions are told apart only if there are others than those that are asked for."""
-        if self._held <= spans.keys() and set(spans.values()) == {EVERYTHING}:
-            spans = {}
-        paths = self._searched
-        return find(self._index, paths, body, spans, limit=limit, order=order, ascending=ascending)
+    def narrowed(self, spans: Mapping[int, Span]) -> Mapping[int, Span]:
+        """Partitions are told apart only if there are others than those that are asked for."""
+        is_all = self._held <= spans.keys() and set(spans.values()) == {EVERYTHING}
+        return {} if is_all else spans
 
     # --- trust -------------------------------------------------------------------------------------
 
@@ -199,9 +217,20 @@ class TopicIndex:
         return {name: seen for name, seen in _files(self.path).items() if name.partition(".")[0] in segments}
 
 
+def snapshot_of(rows: Mapping[int, Sequence[Row]]) -> Snapshot:
+    """An index of these records alone, in memory."""
+    index, paths = tantivy.Index(index_schema()), Paths()
+    writer = index.writer(SMALL_WRITER_BYTES, 1)
+    documents = Documents(writer, paths)
+    for number, own in rows.items():
+        documents.add_rows(number, own)
+    writer.commit()
+    index.reload()
+    return Snapshot(index, index.searcher(), tuple(paths), {})
+
+
 def find(
-    index: tantivy.Index,
-    paths: Sequence[str],
+    snapshot: Snapshot,
     body: Any,
     spans: Mapping[int, Span],
     *,
@@ -213,12 +242,12 @@ def find(
 
     No spans mean all of the index.
     """
-    translator = Translator(index, paths)
+    index, searcher = snapshot.index, snapshot.searcher
+    translator = Translator(index, snapshot.paths)
     query = translator.translate(body)
     if spans:
         mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
         query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, mine)])
-    searcher = index.searcher()
     try:
         found = searcher.search(
             query,

@@ -33,7 +33,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     track_total_hits: Any = True
     timeout: Any = None
     refresh: bool = False
-    """Wait (a few seconds at most) until everything that is committed now can be found."""
+    """Wait (a few seconds at most) for the index where it is needed to find all that is committed now."""
 
 
 class SearchResult(msgspec.Struct, kw_only=True):
@@ -44,7 +44,7 @@ class SearchResult(msgspec.Struct, kw_only=True):
     failures: list[dict[str, Any]]
     """Partitions that could not be, and why."""
     reached: dict[str, dict[int, int]]
-    """Where the published index of each topic ends, if nothing else was searched."""
+    """By topic and partition, the offset up to which it was searched."""
 
 
 def check_request(request: SearchRequest) -> None:

@@ -1,18 +1,25 @@
-"""One search on this node's indexes: which partitions, in what order, how hits look."""
+"""One search on this node: which partitions, in what order, how hits look.
+
+A topic is searched in up to three places, each with the same query: its index, a small index made for this
+search of records that are not in it yet, and what the pipeline published of records that the log has lost.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from chronik.client import Fetched
+from chronik.query.dsl import Translator
 from chronik.query.history import History, PublishedIndex
-from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, Span, TopicIndex
+from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, Snapshot, Span, find, snapshot_of
 from chronik.query.indexer import Indexer, Topic
 from chronik.query.messages import QueryError
 from chronik.query.request import NATIVE, SearchRequest, SearchResult, sort_key, sort_of
+from chronik.query.tail import Batch, Chosen, choose, fresh
 
 __all__ = ["Search"]
 
@@ -21,6 +28,7 @@ log = logging.getLogger(__name__)
 SORTED_MAX: Final = 20_000
 """Hits that may be sorted by a field of the JSON value, which has no column of its own."""
 FRAGMENT_CHARS: Final = 160
+BEING_BUILT: Final = "its index is being built"
 
 
 class Search:
@@ -30,7 +38,11 @@ class Search:
         self._indexer = indexer
         self._history = history
         self._request = request
-        self._order = sort_of(request)
+        self._order = order = sort_of(request)
+        self._native = None if order is None else NATIVE.get(order[0])
+        self._ascending = order is not None and order[1]
+        self._by_value = order is not None and self._native is None
+        self._limit = SORTED_MAX if self._by_value else request.from_ + request.size
         self.result = SearchResult(total=0, hits=[], searched=0, failures=[], reached={})
 
     def run(self, wanted: Mapping[str, list[int]], topic_ids: Mapping[str, str]) -> SearchResult:
@@ -53,65 +65,125 @@ class Search:
         except IndexDamaged as error:
             log.warning("the published index of %s is damaged: %s", name, error)
             failed = dict.fromkeys(partitions, f"its published index is damaged: {error}")
+        reached = self.result.reached.setdefault(name, {})
         if not self._indexer.is_on:
             if published is not None:
-                self._take(name, published, {one: EVERYTHING for one in published.ends if one in partitions})
-                self.result.reached[name] = {one: published.ends.get(one, 0) for one in partitions}
+                if spans := {one: EVERYTHING for one in published.ends if one in partitions}:
+                    self._take(name, published.snapshot, spans)
+                reached |= {one: published.ends.get(one, 0) for one in partitions}
+        elif topic is None:
+            failed |= dict.fromkeys(partitions, BEING_BUILT)
         else:
-            ready = [one for one in partitions if topic is not None and topic.is_ready(one)]
-            failed |= {one: "its index is being built" for one in partitions if one not in ready}
-            if topic is not None and ready:
-                failed |= self._search_both(topic, published, ready)
+            failed |= self._search_topic(topic, published, partitions, reached)
         self.result.searched += len(partitions) - len(failed)
         self.result.failures += [
             {"index": name, "shard": number, "reason": reason} for number, reason in failed.items()
         ]
 
-    def _search_both(
-        self, topic: Topic, published: PublishedIndex | None, ready: list[int]
+    def _search_topic(
+        self, topic: Topic, published: PublishedIndex | None, partitions: list[int], reached: dict[int, int]
     ) -> dict[int, str]:
-        """The node's own index from where the log begins; what was published up to there."""
-        own = dict.fromkeys(ready, EVERYTHING)
-        old: dict[int, Span] = {}
-        starts = {number: topic.starts.get(number, 0) for number in ready}
-        if published is not None:
-            old = {one: (0, starts[one]) for one in ready if starts[one] and published.ends.get(one)}
-            own |= {one: (starts[one], None) for one in old}
+        """What the index has, what was read but is not in it yet, and what was published before both."""
+        view = _View.take(topic, partitions)
         try:
             topic.index.check()
-            self._take(topic.name, topic.index, own)
         except IndexDamaged as error:
             self._indexer.damaged_from_thread(topic, str(error))
-            return dict.fromkeys(ready, "its index is damaged and is being built again")
+            return dict.fromkeys(partitions, "its index is damaged and is being built again")
+        chosen = self._choose(view)
+        ready = view.ready(view.indexed if chosen is None else view.read)
+        if chosen is None:
+            self._indexer.hurry()
+        reached |= {one: (view.indexed if chosen is None else view.read)[one] for one in ready}
+        failed = {one: BEING_BUILT for one in partitions if one not in ready}
+        own: dict[int, Span] = dict.fromkeys(ready, EVERYTHING)
+        old: dict[int, Span] = {}
+        if published is not None:
+            old = {
+                one: (0, view.starts[one]) for one in ready if view.starts[one] and published.ends.get(one)
+            }
+            own |= {one: (view.starts[one], None) for one in old}
+        if ready:
+            self._take(topic.name, view.snapshot, topic.index.narrowed(own))
+        if chosen is not None and chosen.rows:
+            self._take(topic.name, snapshot_of(chosen.rows), {}, chosen.total)
         if published is None:
-            return {}
-        self._take(topic.name, published, old)
+            return failed
+        if old:
+            self._take(topic.name, published.snapshot, old)
         # Where retention moved on meanwhile, hits between the two starts may be missing.
-        moved = [one for one in ready if topic.starts.get(one, 0) != starts[one]]
-        return dict.fromkeys(moved, "its oldest records are being deleted")
+        moved = [one for one in ready if topic.starts.get(one, 0) != view.starts[one]]
+        return failed | dict.fromkeys(moved, "its oldest records are being deleted")
 
-    def _take(self, name: str, index: TopicIndex | PublishedIndex, spans: Mapping[int, Span]) -> None:
-        if not spans:
-            return
-        request, order = self._request, self._order
-        native = None if order is None else NATIVE.get(order[0])
-        by_value = order is not None and native is None
-        found = index.search(
-            request.query,
-            spans,
-            limit=SORTED_MAX if by_value else request.from_ + request.size,
-            order=native,
-            ascending=order is not None and order[1],
+    def _choose(self, view: _View) -> Chosen | None:
+        """Of what is in no index yet, that which the query may find; None if that is too much."""
+        batches = {one: found for one in view.ready(view.read) if (found := view.fresh(one))}
+        if not batches:
+            return Chosen({}, None)
+        query = self._request.query
+        Translator(view.snapshot.index, view.snapshot.paths).translate(query)  # says what is wrong with it
+        return choose(
+            batches,
+            query,
+            self._limit,
+            order=self._native,
+            ascending=self._ascending,
+            by_value=self._by_value,
         )
-        if by_value and found.total > SORTED_MAX:
+
+    def _take(
+        self, name: str, snapshot: Snapshot, spans: Mapping[int, Span], total: int | None = None
+    ) -> None:
+        """Add what is found there to the result; `total` is given where the snapshot does not hold all."""
+        request, order = self._request, self._order
+        found = find(
+            snapshot, request.query, spans, limit=self._limit, order=self._native, ascending=self._ascending
+        )
+        if self._by_value and found.total > SORTED_MAX:
             raise QueryError(
                 400,
                 "too_many_to_sort",
                 f"{found.total} hits are too many to sort by {order[0] if order else ''}: "
                 f"at most {SORTED_MAX}. Narrow the query, sort by @timestamp, or use SQL.",
             )
-        self.result.total += found.total
+        self.result.total += found.total if total is None else total
         self.result.hits += [shown(name, hit, request, found, order) for hit in found.hits]
+
+
+class _View(NamedTuple):
+    """What can be known of some partitions of a topic at one moment."""
+
+    snapshot: Snapshot
+    parts: Mapping[int, Sequence[Fetched]]
+    indexed: Mapping[int, int]
+    """Up to where the index has everything."""
+    read: Mapping[int, int]
+    """Up to where either the index has it, or the parts."""
+    starts: Mapping[int, int]
+    targets: Mapping[int, int]
+
+    @classmethod
+    def take(cls, topic: Topic, partitions: list[int]) -> _View:
+        # In this order: what is indexed and dropped between the two looks is seen in the second.
+        tails = {one: (tail.parts, tail.position) for one in partitions if (tail := topic.tails.get(one))}
+        snapshot = topic.index.snapshot
+        indexed = {one: snapshot.reached[one] for one in tails if one in snapshot.reached}
+        return cls(
+            snapshot=snapshot,
+            parts={one: parts for one, (parts, _) in tails.items()},
+            indexed=indexed,
+            read={one: max(end, tails[one][1]) for one, end in indexed.items()},
+            starts={one: topic.starts.get(one, 0) for one in partitions},
+            targets={one: topic.targets.get(one, 0) for one in partitions},
+        )
+
+    def ready(self, ends: Mapping[int, int]) -> list[int]:
+        """Those of which everything is known that the log had when indexing began."""
+        return [one for one, end in ends.items() if end >= self.targets[one]]
+
+    def fresh(self, partition: int) -> list[Batch]:
+        first = max(self.indexed[partition], self.starts[partition])
+        return fresh(self.parts[partition], first)
 
 
 def shown(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronik.published.paths import PATHS_FILE, PATHS_MAX
-from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex
+from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex, find
 from chronik.query.messages import QueryError
 from chronik.records.reader import Row
 
@@ -44,12 +44,13 @@ ORDERS = [
 def index(tmp_path: Path) -> TopicIndex:
     made = TopicIndex(tmp_path / "index")
     made.add(0, [record(n, value, None if n == 5 else b"k") for n, value in enumerate(ORDERS)])
-    made.commit()
+    made.commit({})
     return made
 
 
 def offsets(index: TopicIndex, query: Any, partitions: tuple[int, ...] = (0,)) -> list[int]:
-    found = index.search(query, dict.fromkeys(partitions, EVERYTHING), limit=100, order=None, ascending=False)
+    spans = index.narrowed(dict.fromkeys(partitions, EVERYTHING))
+    found = find(index.snapshot, query, spans, limit=100, order=None, ascending=False)
     assert found.total == len(found.hits)
     return sorted(hit.offset for hit in found.hits)
 
@@ -170,7 +171,7 @@ def test_a_query_that_nests_without_end_is_refused(index: TopicIndex) -> None:
 
 def test_only_the_partitions_asked_for_are_searched(index: TopicIndex) -> None:
     index.add(3, [record(0, {"customer": "ada"})])
-    index.commit()
+    index.commit({})
     assert offsets(index, {"match": {"customer": "ada"}}, (3,)) == [0]
     assert offsets(index, {"match": {"customer": "ada"}}, (0, 3)) == [0, 0]
     assert index.span(3) == (0, 1, 1)
@@ -186,14 +187,14 @@ def test_an_index_resumes_where_it_stopped(index: TopicIndex) -> None:
     again = TopicIndex(index.path)
     assert again.span(0) == (0, 6, 6)
     again.add(0, [record(6, {"kept": True})])
-    again.commit()
+    again.commit({})
     assert again.span(0) == (0, 7, 7)
 
 
 def test_deleted_records_are_forgotten(index: TopicIndex) -> None:
     index.add(1, [record(0, {"n": 1})])
     index.purge(0, 4)
-    index.commit()
+    index.commit({})
     assert index.span(0) == (4, 6, 2)
     assert index.span(1) == (0, 1, 1)
 
@@ -215,7 +216,7 @@ def test_a_segment_that_is_still_being_written_is_no_damage(index: TopicIndex) -
     unfinished = index.path / f"{'ab' * 16}.store"
     unfinished.write_bytes(b"half")
     index.add(0, [record(6, {"n": 6})])
-    index.commit()
+    index.commit({})
     unfinished.write_bytes(b"half of it")
     index.check()
     index.close()
@@ -255,7 +256,7 @@ def test_totals_equal_a_scan(
 ) -> None:
     index = TopicIndex(tmp_path_factory.mktemp("index"))
     index.add(0, [record(n, value) for n, value in enumerate(values)])
-    index.commit()
+    index.commit({})
     query = {"bool": {"must": [{"term": {"color": color}}, {"range": {"n": {"gte": low}}}]}}
     wanted = [n for n, v in enumerate(values) if color in v["color"] and v["n"] >= low]
     assert offsets(index, query) == wanted
@@ -288,7 +289,7 @@ def anywhere(index: TopicIndex, word: str) -> list[int]:
 def test_a_word_is_found_wherever_it_stands(tmp_path: Path, value: object) -> None:
     index = TopicIndex(tmp_path / "index")
     index.add(0, [record(0, {"a": 1}), record(1, value), record(2, {"b": "none"})])
-    index.commit()
+    index.commit({})
     assert anywhere(index, "word") == [1]
     index.close()
     assert anywhere(TopicIndex(index.path), "word") == [1], "the paths are kept with the index"
@@ -302,8 +303,8 @@ def test_key_value_and_numbers_come_back_as_they_were(
     raw = None if value is None else json.dumps(value).encode()
     index = TopicIndex(tmp_path / "index")
     index.add(2, [(2**40, -1, key, raw, ())])
-    index.commit()
-    found = index.search({"match_all": {}}, {2: EVERYTHING}, limit=1, order=None, ascending=True)
+    index.commit({})
+    found = find(index.snapshot, {"match_all": {}}, {2: EVERYTHING}, limit=1, order=None, ascending=True)
     text = None if key is None else key.decode("utf-8", "replace")
     assert found.hits[0][:5] == (2, 2**40, -1, text, None if raw is None else raw.decode())
     assert offsets(index, {"exists": {"field": "_key"}}, (2,)) == ([] if key is None else [2**40])
@@ -315,7 +316,7 @@ def test_a_word_is_found_beyond_the_paths_that_are_kept(tmp_path: Path) -> None:
     index = TopicIndex(tmp_path / "index")
     values = [{f"field{n}": f"word{n}"} for n in range(2 * PATHS_MAX)]
     index.add(0, [record(n, value) for n, value in enumerate(values)])
-    index.commit()
+    index.commit({})
     for n in (0, PATHS_MAX - 1, PATHS_MAX, 2 * PATHS_MAX - 1):
         assert anywhere(index, f"word{n}") == [n]
 
@@ -340,5 +341,5 @@ def test_words_anywhere_equal_a_scan(
 ) -> None:
     index = TopicIndex(tmp_path_factory.mktemp("index"))
     index.add(0, [record(n, value) for n, value in enumerate(values)])
-    index.commit()
+    index.commit({})
     assert anywhere(index, word) == [n for n, value in enumerate(values) if holds(value, word)]

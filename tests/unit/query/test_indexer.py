@@ -12,10 +12,11 @@ from chronik.query.indexer import (
     LEFT_PER_SECOND,
     Topic,
 )
+from chronik.query.tail import Tail
 
 
 def topic(path: Path, *, left: int, pending: int = 1) -> Topic:
-    made = Topic("t", "id", TopicIndex(path), positions={0: 5, 1: 7}, ends={0: 5, 1: 7 + left})
+    made = Topic("t", "id", TopicIndex(path), positions={0: 5, 1: 7}, tails={0: Tail(5), 1: Tail(7 + left)})
     made.index.pending = pending
     made.committed_at = 100.0
     return made

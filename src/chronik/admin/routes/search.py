@@ -21,7 +21,7 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     took: float
     timed_out: bool
     lag: int
-    """Committed records that cannot be found yet."""
+    """Committed records that were not searched: the index does not have them yet, and they are many."""
     _shards: dict[str, Any]
     hits: dict[str, Any]
 

@@ -1,0 +1,97 @@
+"""When the indexer stands back: while others need the processors, but neither for long nor for much.
+
+A low priority alone does not do: whoever gets only what others leave still takes their caches, and a thread
+without a core may hold the interpreter's lock, for which searches then wait. Searches find what is not
+indexed yet, so the indexer can as well sleep.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Pace", "Processors"]
+
+SECONDS_MAX: Final = 10.0
+"""How long it stands back before it works without a pause until it has caught up."""
+BACKLOG_BYTES_MIN: Final = 1024 * 1024
+"""Less costs nobody anything."""
+BACKLOG_BYTES_MAX: Final = 128 * 1024 * 1024
+FREE_MIN: Final = 1.0
+"""Processors that others leave: with fewer it is in their way."""
+LOOK_SECONDS: Final = 0.1
+RECENT_SECONDS: Final = 0.3
+"""What was before says nothing of now: none are free until the next look."""
+PAUSE_SECONDS: Final = 0.05
+_STAT: Final = Path("/proc/stat")
+
+
+class Processors:
+    """How many processors others left free in the last moments; as many as there are where nobody knows."""
+
+    def __init__(self) -> None:
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self._free = self.count = float(os.cpu_count() or 1)
+        self._seen = self._look()
+
+    def _look(self) -> tuple[float, float, float]:
+        """The time, what all processors together rested until then, and what this process has used."""
+        try:
+            fields = _STAT.read_bytes().split(b"\n", 1)[0].split()
+            rested = (int(fields[4]) + int(fields[5])) / self._ticks
+        except (OSError, ValueError, IndexError):
+            rested = -1.0
+        return time.monotonic(), rested, time.process_time()
+
+    def free(self) -> float:
+        began, rested, used = self._seen
+        passed = time.monotonic() - began
+        if passed >= LOOK_SECONDS and rested >= 0:
+            self._seen = self._look()
+            now, rested_now, used_now = self._seen
+            is_recent = passed < RECENT_SECONDS
+            self._free = (rested_now - rested + used_now - used) / (now - began) if is_recent else 0.0
+        return self._free
+
+
+class Pace:
+    """Asked by the indexer's thread before each piece of work."""
+
+    def __init__(
+        self,
+        backlog_bytes: Callable[[], int],
+        processors: Processors | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._backlog_bytes = backlog_bytes
+        self._processors = processors or Processors()
+        self._clock = clock
+        self._sleep = sleep
+        self._since: float | None = None
+        self._in_a_hurry = False
+
+    def hurry(self) -> None:
+        """Somebody waits for the index: no standing back until it has caught up."""
+        self._in_a_hurry = True
+
+    def rest(self) -> None:
+        """It has caught up."""
+        self._since, self._in_a_hurry = None, False
+
+    def wait(self, is_over: Callable[[], bool]) -> None:
+        """Return when it is time to work, or when `is_over`."""
+        while self._stands_back() and not is_over():
+            self._sleep(PAUSE_SECONDS)
+
+    def _stands_back(self) -> bool:
+        if self._in_a_hurry or not BACKLOG_BYTES_MIN <= self._backlog_bytes() < BACKLOG_BYTES_MAX:
+            return False
+        if self._processors.free() >= min(FREE_MIN, self._processors.count / 2):
+            return False
+        if self._since is None:
+            self._since = self._clock()
+        return self._clock() - self._since < SECONDS_MAX
