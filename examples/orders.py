@@ -83,7 +83,7 @@ def ask_index(folder: Path, words: str) -> tuple[int, list[str]]:
     opened = tantivy.Index.open(str(root / manifest.path))
     searcher = opened.searcher()
     found: Any = searcher.search(opened.parse_query(words, ["_text"]), 3)
-    texts = [str(searcher.doc(address)["_text"][0]) for _, address in found.hits]
+    texts = [bytes(searcher.doc(address)["_value"][0]).decode() for _, address in found.hits]
     return int(found.count or 0), texts
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         [[row[0], f"{row[1]:,}", f"{row[2]:,.2f}", bar(row[2], most)] for row in by_country],
         title="orders by country (SQL on the table)",
     )
-    words = '"green tea" AND json.country:de'
+    words = 'json.item:"green tea" AND json.country:de'
     count, texts = ask_index(folder, words)
     print(f"{count:,} orders match {words} (search index); three of them:")
     for text in texts:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _MADV_DONTNEED: Final = 4
 
@@ -41,13 +42,26 @@ def forget_the_compiler() -> None:
             advise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _MADV_DONTNEED)
 
 
+def quiet(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker without the stack trace when Spark goes away: so it does when it has rows enough."""
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return run
+
+
 def main() -> None:
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     load()
     forget_the_compiler()
+    daemon.worker = quiet(daemon.worker)
     gc.freeze()  # a collection would touch, and so copy, the pages that workers share
-    manager()  # type: ignore[no-untyped-call]
+    daemon.manager()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from chronik.spark.daemon import quiet
 from chronik.spark.interpreter import prefer_installed, worker_python
 from tests.node import SOURCE
 
@@ -71,6 +72,14 @@ def test_the_scanner_works_when_the_compiler_is_forgotten_and_remembered() -> No
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert said.stdout == "2\n", said.stderr
+
+
+def test_a_worker_whose_rows_are_no_longer_wanted_ends_without_a_stack_trace() -> None:
+    def wanted_no_more(_: str) -> int:
+        raise BrokenPipeError
+
+    assert quiet(len)("four") == 4
+    assert quiet(wanted_no_more)("rows") == 1
 
 
 def test_an_archive_that_is_not_used_is_not_read_again(tmp_path: Path) -> None:
