@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Final
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -39,6 +40,11 @@ class OffsetIndex:
         """A position at or before the batch that holds `offset`."""
         place = bisect_right(self._offsets, max(offset - self._base, 0)) - 1
         return self._positions[place] if place >= 0 else 0
+
+    def before(self, offset: int) -> Iterator[tuple[int, int]]:
+        """Last offset and position of those batches that end at or before `offset`, newest first."""
+        for place in range(bisect_right(self._offsets, max(offset - self._base, 0)) - 1, -1, -1):
+            yield self._base + self._offsets[place], self._positions[place]
 
     def position_after(self, position: int) -> int | None:
         """The next indexed batch start behind `position`: where to go on behind damage."""

@@ -267,7 +267,7 @@ async def offset_for_timestamp(
 
 def _search_segment(log_: PartitionLog, segment: Segment, timestamp_ms: int) -> TimestampedOffset | None:
     start = segment.time_index.offset_before(timestamp_ms)
-    place = segment.offset_index.position_for(start)
+    place = segment.start_for(start)
     for position, header in segment.scan(place):
         if header.max_timestamp >= timestamp_ms:
             batch = segment.file.read_at(position, header.size_bytes)

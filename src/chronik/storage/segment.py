@@ -317,18 +317,31 @@ class Segment:
 
     def locate(self, offset: int, read: ReadAt | None = None) -> tuple[int, BatchHeader] | None:
         """Position and header of the first written batch whose last offset is at or behind `offset`."""
-        start = self.offset_index.position_for(offset)
-        for position, header in self.scan(start, None, read):
+        for position, header in self.scan(self.start_for(offset, read), None, read):
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def start_for(self, offset: int, read: ReadAt | None = None) -> int:
+        """A batch's position, at or before the one that holds `offset`.
+
+        An index is a hint, and never synced: after a power loss it may hold entries from before the log was
+        cut and written to again. So the batch that it speaks of must be there.
+        """
+        for last_offset, position in self.offset_index.before(offset):
+            if position + HEADER_BYTES <= self.readable_bytes:
+                data = (read or self.file.read_at)(position, HEADER_BYTES)
+                header = read_header(data) if len(data) == HEADER_BYTES else None
+                if header is not None and header.magic == MAGIC_V2 and header.last_offset == last_offset:
+                    return position
+        return 0
 
     def end_before(self, offset: int) -> int:
         """Where the written batches before `offset` end.
 
         Behind that anything may stand: a power loss leaves pages of a file that was cut and written to again.
         """
-        end = self.offset_index.position_for(offset)
+        end = self.start_for(offset)
         for position, header in self.scan(end):
             if header.last_offset >= offset:
                 return position
@@ -403,7 +416,7 @@ class Segment:
             self._time_written = min(self._time_written, time_entries)
             self._trim_beside(".index", self._index_written * OFFSET_ENTRY.size)
             self._trim_beside(".timeindex", self._time_written * TIME_ENTRY.size)
-            for _, header in self.scan(self.offset_index.position_for(next_offset), position):
+            for _, header in self.scan(self.start_for(next_offset), position):
                 if header.max_timestamp > self.max_timestamp:
                     self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
