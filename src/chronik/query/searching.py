@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SORTED_MAX: Final = 20_000
 """Hits that may be sorted by a field of the JSON value, which has no column of its own."""
 FRAGMENT_CHARS: Final = 160
+LOOKS_MAX: Final = 10
+"""A search begins again if records are deleted meanwhile, but not for ever."""
 BEING_BUILT: Final = "its index is being built"
 
 
@@ -83,8 +85,27 @@ class Search:
     def _search_topic(
         self, topic: Topic, published: PublishedIndex | None, partitions: list[int], reached: dict[int, int]
     ) -> dict[int, str]:
+        result = self.result
+        for _ in range(LOOKS_MAX):
+            total, hit_count = result.total, len(result.hits)
+            view = _View.take(topic, partitions)
+            failed = self._search_view(topic, view, published, partitions, reached)
+            if published is None or all(topic.starts.get(one, 0) == view.starts[one] for one in partitions):
+                return failed
+            # Retention moved on meanwhile: records between the two starts may be missing. Look again.
+            result.total = total
+            del result.hits[hit_count:]
+        return dict.fromkeys(partitions, "its oldest records are being deleted")
+
+    def _search_view(
+        self,
+        topic: Topic,
+        view: _View,
+        published: PublishedIndex | None,
+        partitions: list[int],
+        reached: dict[int, int],
+    ) -> dict[int, str]:
         """What the index has, what was read but is not in it yet, and what was published before both."""
-        view = _View.take(topic, partitions)
         try:
             topic.index.check()
         except IndexDamaged as error:
@@ -107,13 +128,9 @@ class Search:
             self._take(topic.name, view.snapshot, topic.index.narrowed(own))
         if chosen is not None and chosen.rows:
             self._take(topic.name, snapshot_of(chosen.rows), {}, chosen.total)
-        if published is None:
-            return failed
-        if old:
+        if published is not None and old:
             self._take(topic.name, published.snapshot, old)
-        # Where retention moved on meanwhile, hits between the two starts may be missing.
-        moved = [one for one in ready if topic.starts.get(one, 0) != view.starts[one]]
-        return failed | dict.fromkeys(moved, "its oldest records are being deleted")
+        return failed
 
     def _choose(self, view: _View) -> Chosen | None:
         """Of what is in no index yet, that which the query may find; None if that is too much."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -13,7 +13,8 @@ from chronik.client import Fetched
 from chronik.client.visibility import AbortedTransaction
 from chronik.model import TopicPartition
 from chronik.query import tail as tail_module
-from chronik.query.index import TopicIndex
+from chronik.query.history import History
+from chronik.query.index import Snapshot, TopicIndex
 from chronik.query.indexer import Indexer, Topic
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
@@ -97,10 +98,27 @@ class Place:
     def hurry(self) -> None:
         self.hurried += 1
 
-    def search(self, query: Any, **more: Any) -> SearchResult:
+    def search(self, query: Any, published: Any = None, **more: Any) -> SearchResult:
         indexer = SimpleNamespace(topics={"orders": self.topic}, is_on=True, hurry=self.hurry)
+        history = cast(History, SimpleNamespace(find=lambda *_: published))
         request = SearchRequest(query=query, **more)
-        return Search(cast(Indexer, indexer), None, request).run({"orders": [0]}, {"orders": "id"})
+        return Search(cast(Indexer, indexer), history, request).run({"orders": [0]}, {"orders": "id"})
+
+
+class Published:
+    """All of a topic; while a search looks into it, the log's start moves on, `moves` times."""
+
+    ends: ClassVar = {0: 60}
+
+    def __init__(self, whole: Place, topic: Topic, moves: int) -> None:
+        self._whole, self._topic, self._moves = whole, topic, moves
+
+    @property
+    def snapshot(self) -> Snapshot:
+        if self._moves:
+            self._moves -= 1
+            self._topic.starts[0] += 1
+        return self._whole.topic.index.snapshot
 
 
 QUERIES = [
@@ -211,3 +229,20 @@ def test_a_tail_gives_its_parts_in_order_and_lets_go_of_what_is_indexed() -> Non
     assert [part.fetch_offset for part in kept.parts] == [40]
     assert kept.size_bytes == len(kept.parts[0].data)
     assert kept.next_part(60) is None
+
+
+def test_a_search_looks_again_if_the_oldest_records_are_deleted_meanwhile(tmp_path: Path) -> None:
+    whole, cut = Place(tmp_path / "whole", 60), Place(tmp_path / "cut", 30)
+    cut.topic.starts[0] = 5
+    expected = whole.search({"match_all": {}}, size=100)
+    found = cut.search({"match_all": {}}, Published(whole, cut.topic, 2), size=100)
+    assert (found.total, found.failures) == (expected.total, [])
+    assert sorted(hit["_id"] for hit in found.hits) == sorted(hit["_id"] for hit in expected.hits)
+
+
+def test_a_search_says_so_if_records_are_deleted_all_the_time(tmp_path: Path) -> None:
+    whole, cut = Place(tmp_path / "whole", 60), Place(tmp_path / "cut", 60)
+    cut.topic.starts[0] = 5
+    found = cut.search({"match_all": {}}, Published(whole, cut.topic, 50))
+    assert (found.total, found.hits) == (0, [])
+    assert [one["reason"] for one in found.failures] == ["its oldest records are being deleted"]
