@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -127,11 +128,13 @@ class Indexer:
                 raise
             except (IndexDamaged, ChronikError, OSError, ValueError) as error:
                 log.warning("indexing pauses for %.0f s: %s", pause, error)
+                _let_go(error)
                 await self._pause(pause)
             except BaseException as error:  # tantivy's panics are no Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
                 log.exception("indexing failed; it goes on in %.0f s", pause)
+                _let_go(error)
                 await self._pause(pause)
             pause = RETRY_SECONDS if self._loop.time() - began > 60 else min(pause * 2, RETRY_SECONDS_MAX)
 
@@ -366,6 +369,15 @@ class Indexer:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._thread, work)
+
+
+def _let_go(error: BaseException) -> None:
+    """Of what the functions that failed had in hand. They may be in a circle with the task that they failed
+    in, and until the collector came, the index's writer would keep its lock: nobody could write."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__context__
 
 
 def _is_uuid(text: str) -> bool:

@@ -1,18 +1,31 @@
-"""When the indexer commits: soon for a few records, seldom while it has many to catch up with."""
+"""When the indexer commits: soon for a few records, seldom while it has many to catch up with.
+
+And what it lets go of when it fails.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
+
+from chronik.client import Cluster
 from chronik.query.index import TopicIndex
 from chronik.query.indexer import (
     COMMIT_RECORDS,
     COMMIT_SECONDS,
     COMMIT_SECONDS_MAX,
     LEFT_PER_SECOND,
+    Indexer,
     Topic,
 )
 from chronik.query.tail import Tail
+from chronik.records.reader import Row
 
 
 def topic(path: Path, *, left: int, pending: int = 1) -> Topic:
@@ -37,3 +50,41 @@ def test_the_more_is_left_the_rarer_are_commits(tmp_path: Path) -> None:
     assert far.is_due(100.1 + COMMIT_SECONDS_MAX)
     far.index.pending = COMMIT_RECORDS
     assert far.is_due(100.0), "memory and the work after a crash are bounded"
+
+
+class Failing(Indexer):
+    """It fails inside of the writer, in a task that the run knows: a circle of references."""
+
+    async def _follow(self) -> None:
+        topic = self.topics["t"] = Topic("t", "id", TopicIndex(self._root))
+        feeding = asyncio.create_task(
+            self._on_thread(partial(topic.index.add, 0, cast(Any, rows_that_fail())))
+        )
+        await feeding
+
+    async def _pause(self, seconds: float) -> None:
+        await super()._pause(0)
+        raise Paused
+
+
+class Paused(Exception):
+    pass
+
+
+def rows_that_fail() -> Iterator[Row]:
+    yield 0, 0, None, b"{}", ()
+    raise OSError("the disk is full")
+
+
+def test_a_failed_writer_gives_its_lock_back_at_once(tmp_path: Path) -> None:
+    async def fail_and_write_again() -> None:
+        indexer = Failing(tmp_path, lambda: cast(Cluster, None), lambda progress: None)
+        with pytest.raises(Paused):
+            await indexer.run()
+        assert TopicIndex(tmp_path).add(0, [(0, 0, None, b"{}", ())]) == 1
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(fail_and_write_again(), 10))
+    finally:
+        gc.enable()
