@@ -14,7 +14,7 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -26,6 +26,10 @@ T = TypeVar("T")
 Done: TypeAlias = Callable[[T | None, BaseException | None], None]
 
 _IOV_MAX: Final = 1024
+_CALL_BYTES_MAX: Final = 1024 * 1024
+"""Longer writes are cut: the kernel gives a file's new pages in pieces as long as the call, and pieces of
+megabytes may be memory that a virtual machine has handed back to its host. Writing there takes eight times as
+long."""
 
 
 class Lane(enum.Enum):
@@ -133,8 +137,7 @@ class RealFile:
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write all buffers; returns the number of bytes."""
         start = position
-        for first in range(0, len(buffers), _IOV_MAX):
-            group: Sequence[Buffer] = buffers[first : first + _IOV_MAX]
+        for group in _calls(buffers):
             total = sum(map(len, group))
             written = os.pwritev(self._fd, group, position)
             if written < total:
@@ -187,6 +190,25 @@ class RealFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _calls(buffers: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
+    """What to give to the kernel in one call each."""
+    if len(buffers) <= _IOV_MAX and sum(map(len, buffers)) <= _CALL_BYTES_MAX:
+        yield buffers
+        return
+    group: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        for start in range(0, len(buffer), _CALL_BYTES_MAX):
+            piece = memoryview(buffer)[start : start + _CALL_BYTES_MAX]
+            if group and (size + len(piece) > _CALL_BYTES_MAX or len(group) == _IOV_MAX):
+                yield group
+                group, size = [], 0
+            group.append(piece)
+            size += len(piece)
+    if group:
+        yield group
 
 
 class _LaneThread(threading.Thread):

@@ -1,15 +1,21 @@
-"""A file that nobody uses any more is closed at once, whatever went wrong with it before."""
+"""Files of the operating system: what is written in how many calls, and that none stays open."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chronik.storage.disk import Lane, RealDisk
+from chronik.storage import disk as disk_module
+from chronik.storage.disk import Lane, RealDisk, RealFile
 
 
 class Handle:
@@ -59,3 +65,39 @@ def test_who_waited_for_work_that_failed_keeps_no_file_open() -> None:
         return handle
 
     assert asyncio.run(scenario())() is None
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), max_size=12),
+    call_bytes=st.integers(1, 50),
+    buffers_max=st.integers(1, 4),
+    written_max=st.integers(1, 60),
+)
+def test_a_long_write_is_cut_into_calls_that_together_write_all_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[int],
+    call_bytes: int,
+    buffers_max: int,
+    written_max: int,
+) -> None:
+    """Whatever the kernel takes of a call at once."""
+    buffers = [bytes([number]) * size for number, size in enumerate(sizes, 1)]
+    path: Path = tmp_path_factory.mktemp("disk") / "file"
+    calls: list[tuple[int, int]] = []
+    pwritev = os.pwritev
+
+    def short(fd: int, group: Any, position: int) -> int:
+        calls.append((len(group), sum(map(len, group))))
+        return pwritev(fd, [b"".join(group)[:written_max]], position)
+
+    file = RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disk_module, "_CALL_BYTES_MAX", call_bytes)
+            patch.setattr(disk_module, "_IOV_MAX", buffers_max)
+            patch.setattr(os, "pwritev", short)
+            assert file.write_at(3, buffers) == sum(sizes)
+        assert file.read_at(0, 1000) == (b"\0\0\0" + b"".join(buffers) if any(sizes) else b"")
+    finally:
+        file.close()
+    assert all(count <= buffers_max and size <= call_bytes for count, size in calls)
