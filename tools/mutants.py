@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "a torn round stays in the WAL",
-        "storage",
+        "torn",
         "storage/recovery.py",
         "                    file.truncate(scanner.torn_at)\n                    file.sync()\n",
         "                    pass\n",

@@ -113,7 +113,7 @@ def _large_round(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     node = _pick(cluster, rng)
     if node is None or node.view is None:
         return _nothing
-    node.view.crash_in_round_of = rng.choice((4_096, 8_192))
+    node.view.crash_in_round_of = rng.choice((1_500, 3_000, 8_192))
     node.power_loss_next = True
     cluster.trace.fault(fault.kind, node.name, f"{fault}: of {node.view.crash_in_round_of} bytes or more")
     return _crash_when_back(cluster, node, rng, fault)

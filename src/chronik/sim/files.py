@@ -207,7 +207,8 @@ class Inode:
             _apply(self._durable, _Write(torn.position, torn.data[: sectors * SECTOR_BYTES]))
 
     def _scatter(self, pending: list[_Write | _Resize], rng: random.Random) -> None:
-        """Each page of each write made it or not; the size of the file is as after the last change."""
+        """Each page or sector of each write made it or not; the file's size is as after the last change."""
+        unit = rng.choice((SECTOR_BYTES, PAGE_BYTES))
         for change in pending:
             if isinstance(change, _Resize):
                 _apply(self._durable, change)
@@ -215,7 +216,7 @@ class Inode:
             position, data = change
             end = position + len(data)
             while data:
-                length = PAGE_BYTES - position % PAGE_BYTES
+                length = unit - position % unit
                 if rng.random() < 0.5:
                     _apply(self._durable, _Write(position, data[:length]))
                 position, data = position + length, data[length:]

@@ -1,8 +1,8 @@
 """One run: a seed draws nodes, settings, loads and faults; the run ends with a look at everything.
 
-A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way; `cluster`
-is three nodes with everything that can happen to them and between them; `members` is the same with a fourth
-node that joins, and one of the four that leaves.
+A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way, `torn` one
+that loses power inside of large writes; `cluster` is three nodes with everything that can happen to them and
+between them; `members` is the same with a fourth node that joins, and one of the four that leaves.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Scenario:
     """With which acks an acknowledged record may never be lost."""
     churn: dict[str, float]
     """What else may go on, one thing per seed at most, so that a seed stays cheap."""
+    always: tuple[SendPlan, ...] = ()
+    """What is sent in every seed, besides what it draws."""
 
 
 STORAGE: Final = Scenario(
@@ -76,6 +78,17 @@ STORAGE: Final = Scenario(
     durable_acks=(-1, 1),
     churn={"group": 1, "topics": 1, "configs": 1, "": 4},
 )
+
+TORN: Final = replace(
+    STORAGE,
+    name="torn",
+    weights={"power loss inside a large round": 4, "crash after a crash": 1, "checkpoint": 1},
+    fault_count=(2, 5),
+    partitions=(8,),
+    churn={"": 1},
+    always=(SendPlan(burst_max=32, is_scattered=True, pause_s=0.2, count_max=500),),
+)
+"""Commit rounds of many batches, some of which reach the disk and some do not."""
 
 CLUSTER: Final = Scenario(
     name="cluster",
@@ -116,7 +129,7 @@ ROT: Final = replace(
 )
 """Bits of one node's segments flip. Records that a node says its disk lost may be missing, nothing else."""
 
-SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, ROT)}
+SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, ROT, TORN)}
 
 
 @dataclass(slots=True)
@@ -327,6 +340,9 @@ class _Run:
                 pause_s=rng.choice((0.05, 0.2)),
             )
             name = f"p{number}"
+            self._load(name, workload.produce(recorder, name, self.world.rng(name), plan))
+        for number, plan in enumerate(self.scenario.always):
+            name = f"w{number}"
             self._load(name, workload.produce(recorder, name, self.world.rng(name), plan))
         for number in range(rng.randint(1, 2)):
             name = f"c{number}"

@@ -208,10 +208,12 @@ class SimNode:
         if self._death is not None and not self._death.done():
             self._death.set_result(None)
         self.world.bury(process, power_lost=power_lost)
+        # Inside work of a lane it is later than the loop thinks: what that work did before has happened.
+        moment = self.world.loop.now if self.view is None else self.view.moment()
         if not power_lost:
-            self.disk.finish(self.world.loop.now)
+            self.disk.finish(moment)
         else:
-            for what in self.disk.lose_power(self.world.loop.now):
+            for what in self.disk.lose_power(moment):
                 self.world.trace.detail(self.name, f"after the power loss: {what}")
 
     def _crash_inside(self, why: str) -> None:
