@@ -21,6 +21,12 @@ class ServerFailed(AssertionError):
     """The server did not start or stop as it should; the message holds the end of its log."""
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def brokers_seen(port: int, timeout_s: float = 2) -> int:
     """How many brokers a Metadata request (version 1) to this port names; 0 when nobody answers."""
     body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
@@ -137,8 +143,7 @@ class ServerProcess:
         raise ServerFailed(f"{self.name} has no resident memory")
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
