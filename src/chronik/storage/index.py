@@ -101,10 +101,10 @@ class TimeIndex:
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self._base)
 
-    def offset_before(self, timestamp: int) -> int:
-        """An offset before which no record is as young as `timestamp`."""
-        place = bisect_right(self._timestamps, timestamp - 1) - 1
-        return self._offsets[place] + self._base if place >= 0 else self._base
+    def before(self, timestamp: int) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset of those entries that are older than `timestamp`, newest first."""
+        for place in range(bisect_right(self._timestamps, timestamp - 1) - 1, -1, -1):
+            yield self._timestamps[place], self._offsets[place] + self._base
 
     def truncate(self, offset: int) -> None:
         while self._offsets and self._offsets[-1] + self._base >= offset:

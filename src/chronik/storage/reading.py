@@ -266,9 +266,7 @@ async def offset_for_timestamp(
 
 
 def _search_segment(log_: PartitionLog, segment: Segment, timestamp_ms: int) -> TimestampedOffset | None:
-    start = segment.time_index.offset_before(timestamp_ms)
-    place = segment.start_for(start)
-    for position, header in segment.scan(place):
+    for position, header in segment.scan(segment.start_for_time(timestamp_ms)):
         if header.max_timestamp >= timestamp_ms:
             batch = segment.file.read_at(position, header.size_bytes)
             found = _search_batch(log_, batch, header, timestamp_ms)

@@ -336,6 +336,17 @@ class Segment:
                     return position
         return 0
 
+    def start_for_time(self, timestamp: int) -> int:
+        """A batch's position, before which no record is as young as `timestamp`.
+
+        Of this index too an entry counts only if the batch that it speaks of is there.
+        """
+        for stamp, last_offset in self.time_index.before(timestamp):
+            found = self.locate(last_offset)
+            if found is not None and (found[1].last_offset, found[1].max_timestamp) == (last_offset, stamp):
+                return found[0]
+        return 0
+
     def end_before(self, offset: int) -> int:
         """Where the written batches before `offset` end.
 

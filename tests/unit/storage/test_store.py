@@ -14,7 +14,7 @@ from chronik.model import RequestError, StorageError, TopicPartition
 from chronik.records.batch import read_header
 from chronik.storage import checkpoint, reading
 from chronik.storage.disk import Lane, RealDisk, RealFile
-from chronik.storage.index import OFFSET_ENTRY
+from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from chronik.storage.log import LogConfig
 from chronik.storage.recovery import _Recovery
 from chronik.storage.store import StoreOptions, log_directory
@@ -218,6 +218,28 @@ def test_an_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
                 found = await reading.read(log, offset, 1, log.log_end_offset)
                 assert read_header(found.buffers[0]).base_offset == offset
             assert await read_values(log) == numbered(0, 1000)
+
+    asyncio.run(run())
+
+
+def test_a_time_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            for offset in range(2000):
+                append(log, b"value", timestamp_ms=1000 + offset)
+            await store.wal.drained()
+        path = next((tmp_path / "topics" / "orders-0").glob("*.timeindex"))
+        pairs = list(TIME_ENTRY.iter_unpack(path.read_bytes()))
+        assert len(pairs) > 6
+        older = [(stamp - 20 * (place % 3 > 0), offset) for place, (stamp, offset) in enumerate(pairs)]
+        path.write_bytes(b"".join(TIME_ENTRY.pack(*pair) for pair in older))
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            for offset in range(0, 2000, 7):
+                found = await reading.offset_for_timestamp(log, 1000 + offset, log.log_end_offset)
+                assert found is not None
+                assert (found.offset, found.timestamp_ms) == (offset, 1000 + offset)
 
     asyncio.run(run())
 
