@@ -17,6 +17,17 @@ _RETRIABLE_HERE = frozenset(
 )
 
 
+_MAY_BE_DONE = frozenset(
+    {
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.kafka_storage_error,
+    }
+)
+"""Answers of a node that gave up waiting for others, or lost its lead meanwhile: perhaps it is done."""
+
+
 class Unreachable(Unavailable):
     """No connection could be made: the request certainly had no effect."""
 
@@ -52,10 +63,13 @@ class Retry:
     async def pause(self, error: Exception) -> None:
         """Wait before the next attempt, or raise `error` when there is no time for one.
 
-        Once any attempt went unanswered, the operation as a whole did, whatever the last attempt said.
+        Once any attempt went unanswered, or may have been carried out, so may the operation as a whole,
+        whatever became of the last attempt.
         """
         if isinstance(error, Unanswered):
             self._unanswered = error
+        elif isinstance(error, RequestError) and error.code in _MAY_BE_DONE:
+            self._unanswered = Unanswered(str(error))
         if not is_retriable(error) or self._loop.time() + self._backoff_ms / 1000 >= self.deadline:
             if self._unanswered is not None and isinstance(error, Unavailable):
                 raise self._unanswered

@@ -129,10 +129,34 @@ class Journal:
             raise RequestError(written.error)
         return written.base_offset
 
-    async def replay(self, apply: Callable[[BatchHeader, Buffer], None]) -> None:
-        """Show every batch of the log, oldest first."""
-        partition = self.partition
-        offset, end = partition.log_start_offset, partition.log_end_offset
+    async def load(self, apply: Callable[[BatchHeader, Buffer], None]) -> bool:
+        """Show every batch of the log, oldest first; False if this is not to be acted on.
+
+        Returns only once all of it is committed: a new leader may hold what others lack and could still lose.
+        """
+        partition, offset = self.partition, self.partition.log_start_offset
+        while True:
+            offset = await self._replay(apply, offset)
+            await self._settled(offset)
+            if not self.is_current or partition.high_watermark < offset:
+                return False
+            if partition.log_end_offset <= offset:
+                return True  # else markers came meanwhile
+
+    async def _settled(self, end: int) -> None:
+        """Return when all before `end` is committed, or never will be."""
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(_error: RequestError | None) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        self.partition.when_acked(end, ACKS_ALL, done)
+        await settled
+
+    async def _replay(self, apply: Callable[[BatchHeader, Buffer], None], offset: int) -> int:
+        """All that is there from `offset` on; returns where that ends."""
+        partition, end = self.partition, self.partition.log_end_offset
         while offset < end:
             found = await partition.read(offset, READ_BYTES, end)
             before = offset
@@ -142,8 +166,9 @@ class Journal:
                         offset = header.next_offset
                         apply(header, memoryview(buffer)[position : position + header.size_bytes])
             if offset == before:
-                return  # nothing but a gap is left
+                return end  # nothing but a gap is left
             await asyncio.sleep(0)  # a long replay must not hold up everybody else
+        return offset
 
 
 class Shard(Protocol):
@@ -296,16 +321,19 @@ class Shards(Generic[S]):
 
     async def _load(self, index: int, slot: _Slot[S]) -> None:
         try:
-            await slot.journal.replay(slot.shard.apply)
+            is_loaded = await slot.journal.load(slot.shard.apply)
         except Exception:
             log.exception("%s-%d cannot be loaded", self.topic, index)
-            if self._slots.get(index) is slot:
-                del self._slots[index]  # the next request tries again
+            is_loaded = False
+        slot.loading = None
+        if self._slots.get(index) is not slot:
             return
-        if self._slots.get(index) is slot and slot.journal.is_current:
+        if is_loaded:
             slot.is_open = True
             slot.shard.opened()
-        slot.loading = None
+        else:
+            del self._slots[index]  # the next request tries again
+            slot.shard.close()
 
     def _drop(self, index: int) -> None:
         slot = self._slots.pop(index)
