@@ -264,10 +264,13 @@ class Segment:
             self.size_bytes = position
             self.note_append(header, header.last_offset, header.size_bytes)
         self.size_bytes = size
-        for suffix in (".index", ".timeindex"):
-            self._disk.remove(self._path.with_suffix(suffix))
-            self._write_beside(suffix, 0, b"")
-        self._write_indexes()
+        try:
+            for suffix in (".index", ".timeindex"):
+                self._disk.remove(self._path.with_suffix(suffix))
+                self._write_beside(suffix, 0, b"")
+            self._write_indexes()
+        except OSError as error:  # the segment's next write takes them along
+            log.warning("%s: its indexes are in memory alone for now: %s", self._path, error)
 
     # --- reading -----------------------------------------------------------------------------------
 

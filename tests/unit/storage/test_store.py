@@ -5,13 +5,14 @@ import errno
 import logging
 import random
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from chronik.model import RequestError, StorageError, TopicPartition
-from chronik.records.batch import read_header
+from chronik.records.batch import Buffer, read_header
 from chronik.storage import checkpoint, reading
 from chronik.storage.disk import Lane, RealDisk, RealFile
 from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY
@@ -195,6 +196,34 @@ def test_a_harmed_index_is_made_anew(tmp_path: Path, harm: str) -> None:
             found = await reading.offset_for_timestamp(log, 2500, log.log_end_offset)
             assert found is not None
             assert (found.offset, found.timestamp_ms) == (1500, 2500)
+
+    asyncio.run(run())
+
+
+def test_a_harmed_index_does_not_stop_appends_while_the_disk_is_full(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            await fill(store, open_orders(store), 0, 1000)
+        path = next((tmp_path / "topics" / "orders-0").glob("*.index"))
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-3])
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+            write_at, refused = RealFile.write_at, []
+
+            def no_space(file: RealFile, position: int, buffers: Sequence[Buffer]) -> int:
+                if "index" not in file._path.suffix:
+                    return write_at(file, position, buffers)
+                refused.append(file._path.suffix)
+                raise OSError(errno.ENOSPC, "no space left on device")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RealFile, "write_at", no_space)
+                assert append(log, b"value-1000") == 1000
+                await store.wal.drained()
+            assert refused
+            assert await read_values(log) == numbered(0, 1001)
+        assert path.read_bytes()[: len(whole)] == whole, "written with what came next"
 
     asyncio.run(run())
 
