@@ -3,6 +3,9 @@
 Apache Kafka runs with its defaults, which do not sync; chronik runs with its defaults, which do. Both are up,
 one is driven at a time: every workload runs on one and at once on the other, in alternating order, so that
 what else the machine does hits both alike. The ratio is the median of the pairs', the spread its extremes.
+
+Rounds follow each other on the same two brokers, so all but the first show Apache Kafka with its code
+compiled; `--fresh` starts both anew for each round and shows what a broker does in its first minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import confluent_kafka
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from bench.workloads import Workload, workloads
@@ -76,14 +79,27 @@ def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Pr
 
 
 def measure_loads(
-    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+    names: list[str], loads: list[Workload], rounds: list[range], figures: Figures, progress: Progress
 ) -> None:
-    task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
+    """Each range of rounds has brokers of its own."""
+    task = progress.add_task("workloads", total=sum(map(len, rounds)) * len(loads) * len(names))
+    for numbers in rounds:
+        measure_rounds(names, loads, numbers, figures, progress, task)
+
+
+def measure_rounds(
+    names: list[str],
+    loads: list[Workload],
+    numbers: range,
+    figures: Figures,
+    progress: Progress,
+    task: TaskID,
+) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as running:
         brokers = {name: KINDS[name](Path(folder) / name) for name in names}
         for broker in brokers.values():
             running.enter_context(broker)
-        for number in range(rounds):
+        for number in numbers:
             for load in loads:
                 for name in in_turn(names, number):
                     progress.update(task, description=f"{brokers[name].name}: {load.name}")
@@ -125,6 +141,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
     parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
     parser.add_argument("--scale", type=float, help="share of the full number of records (1.0)")
+    parser.add_argument("--fresh", action="store_true", help="new brokers for each round")
     parser.add_argument("--only", choices=tuple(KINDS), help="measure one broker alone")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
     options = parser.parse_args()
@@ -137,7 +154,8 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as progress:
         measure_starts(names, rounds, figures, progress)
-        measure_loads(names, loads, rounds, figures, progress)
+        series = [range(n, n + 1) for n in range(rounds)] if options.fresh else [range(rounds)]
+        measure_loads(names, loads, series, figures, progress)
     console.print(table(figures, loads))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(figures, indent=2) + "\n")

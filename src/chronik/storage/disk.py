@@ -28,8 +28,8 @@ Done: TypeAlias = Callable[[T | None, BaseException | None], None]
 _IOV_MAX: Final = 1024
 _CALL_BYTES_MAX: Final = 1024 * 1024
 """Longer writes are cut: the kernel gives a file's new pages in pieces as long as the call, and pieces of
-megabytes may be memory that a virtual machine has handed back to its host. Writing there takes eight times as
-long."""
+megabytes may be memory that a virtual machine has handed back to its host. Writing there takes up to eight
+times as long."""
 
 
 class Lane(enum.Enum):
@@ -136,14 +136,19 @@ class RealFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write all buffers; returns the number of bytes."""
-        start = position
-        for group in _calls(buffers):
-            total = sum(map(len, group))
-            written = os.pwritev(self._fd, group, position)
-            if written < total:
-                self._write_rest(position + written, b"".join(group)[written:])
-            position += total
-        return position - start
+        total = sum(map(len, buffers))
+        if total <= _CALL_BYTES_MAX and len(buffers) <= _IOV_MAX:
+            self._write(position, buffers, total)
+            return total
+        for group, size in _calls(buffers):
+            self._write(position, group, size)
+            position += size
+        return total
+
+    def _write(self, position: int, buffers: Sequence[Buffer], size: int) -> None:
+        written = os.pwritev(self._fd, buffers, position)
+        if written < size:
+            self._write_rest(position + written, b"".join(buffers)[written:])
 
     def _write_rest(self, position: int, data: bytes) -> None:
         view = memoryview(data)
@@ -192,23 +197,20 @@ class RealFile:
         self.close()
 
 
-def _calls(buffers: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
-    """What to give to the kernel in one call each."""
-    if len(buffers) <= _IOV_MAX and sum(map(len, buffers)) <= _CALL_BYTES_MAX:
-        yield buffers
-        return
+def _calls(buffers: Sequence[Buffer]) -> Iterator[tuple[Sequence[Buffer], int]]:
+    """What to give to the kernel in one call each, with the number of bytes."""
     group: list[Buffer] = []
     size = 0
     for buffer in buffers:
         for start in range(0, len(buffer), _CALL_BYTES_MAX):
             piece = memoryview(buffer)[start : start + _CALL_BYTES_MAX]
             if group and (size + len(piece) > _CALL_BYTES_MAX or len(group) == _IOV_MAX):
-                yield group
+                yield group, size
                 group, size = [], 0
             group.append(piece)
             size += len(piece)
     if group:
-        yield group
+        yield group, size
 
 
 class _LaneThread(threading.Thread):
