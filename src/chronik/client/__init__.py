@@ -6,7 +6,8 @@ unpack them through it. Bytes in and out are `chronik.wire`'s, record batches ar
 
 Invariants: every wait has a deadline or belongs to a caller who cancels it; retries happen in one place
 (`Retry`) and never past the deadline; a failure says whether the request may have taken effect
-(`Unanswered`) or certainly did not (`Unreachable`). Time is `loop.time()` and sockets
+(`Unanswered`) or certainly did not (`Unreachable`); a refusal (`RequestError`) had none, but for the few
+codes with which a node says that it gave up waiting for others (`retry`). Time is `loop.time()` and sockets
 are `loop.create_connection()`, so the client runs inside a loop with virtual time. No threads.
 
 Not its job: assignment of partitions to members (the broker does it), schemas, serialization of keys
