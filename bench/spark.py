@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.compare import in_turn
 from chronik.client import Cluster, FetchOptions
 from chronik.model import TopicPartition
 from chronik.spark.fetching import RangeFetcher
@@ -191,6 +192,22 @@ def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
         print(*watch.stop())
 
 
+def compare_memory(bootstrap: str, topic: str, rounds: int, console: Console) -> None:
+    """In as many rounds: how far the JVM's heap grows depends on when its collector finds a core."""
+    found: dict[str, list[tuple[int, int]]] = {kind: [] for kind in KINDS}
+    for number in range(rounds):
+        for kind in in_turn(list(KINDS), number):
+            found[kind].append(memory_alone(kind, bootstrap, topic))
+    table = Table(title=f"Memory at most, MB, median of {rounds} rounds")
+    for heading in ("source", "all processes", "from", "to", "JVM's part"):
+        table.add_column(heading, justify="left" if heading == "source" else "right")
+    for kind, pairs in found.items():
+        totals, jvms = ([size / 1e6 for size in sizes] for sizes in zip(*pairs, strict=True))
+        figures = (statistics.median(totals), min(totals), max(totals), statistics.median(jvms))
+        table.add_row(kind, *(f"{figure:,.0f}" for figure in figures))
+    console.print(table)
+
+
 def compare(loads: Loads, topic: str, records: int, rounds: int, console: Console) -> None:
     seconds: dict[tuple[str, str], list[float]] = {}
     for number in range(-1, rounds):
@@ -276,9 +293,7 @@ def main() -> None:
                 if not given.skip_jobs:
                     growth(loads, (small, given.records // 10), (large, given.records), console)
                     incremental(spark, node.bootstrap, large, given.records, folder, console)
-            for kind in KINDS:
-                held, jvm = memory_alone(kind, node.bootstrap, large)
-                console.print(f"memory, {kind}: {held / 1e6:,.0f} MB at most, {jvm / 1e6:,.0f} of it the JVM")
+            compare_memory(node.bootstrap, large, given.rounds, console)
 
 
 if __name__ == "__main__":
