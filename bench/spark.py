@@ -3,9 +3,10 @@
 The same topic (JSON of 200 B, three partitions) is counted, written to Parquet and streamed to Parquet, by
 turns, in alternating order; the ratio is the median of the pairs'. One round before it warms both up. Memory
 is the most that the driver's JVM and every Python process below it held while each source did the same in a
-Spark of its own with the same settings, heap included; pages that processes share count once (PSS), as forked
-ones share most of theirs. The scanner is also measured alone, on one core. Then the archive job runs over
-everything, over what came since, and over nothing new.
+Spark of its own with the same heap: the connector in Spark as it comes and in the session that chronik makes,
+which collects garbage more sparingly. Pages that processes share count once (PSS), as forked ones share most
+of theirs. The scanner is also measured alone, on one core. Then the archive job runs over everything, over
+what came since, and over nothing new.
 """
 
 from __future__ import annotations
@@ -45,6 +46,12 @@ from tests.spark.processes import descendants, memory_bytes
 from tests.spark.topics import Topics
 
 KINDS = ("kafka", "chronik")
+MEMORIES = {
+    "kafka, Spark as it comes": ("kafka", True),
+    "kafka, chronik's session": ("kafka", False),
+    "chronik": ("chronik", False),
+}
+"""Whose memory is measured: the source, and whether Spark is left to its own settings."""
 PARTITIONS = 3
 FILL_ROWS = 100_000
 SCANNED_ROWS = 30_000
@@ -115,9 +122,10 @@ class Memory(threading.Thread):
 
 
 @contextlib.contextmanager
-def session() -> Iterator[SparkSession]:
+def session(*, is_plain: bool = False) -> Iterator[SparkSession]:
     jars = sorted(map(str, (JARS / "spark").glob("*.jar")))
-    spark = start_session("bench", jars=jars, conf={"spark.driver.memory": "2g"})
+    own = {"spark.driver.extraJavaOptions": ""} if is_plain else {}
+    spark = start_session("bench", jars=jars, conf={"spark.driver.memory": "2g", **own})
     try:
         yield spark
     finally:
@@ -164,7 +172,7 @@ class Loads:
         return time.monotonic() - began
 
 
-def memory_alone(kind: str, bootstrap: str, topic: str) -> tuple[int, int]:
+def memory_alone(kind: str, is_plain: bool, bootstrap: str, topic: str) -> tuple[int, int]:
     """Bytes at most, and those of the JVM, in a process that reads with this source alone."""
     command = [
         sys.executable,
@@ -176,14 +184,15 @@ def memory_alone(kind: str, bootstrap: str, topic: str) -> tuple[int, int]:
         bootstrap,
         "--topic",
         topic,
+        *(["--plain"] if is_plain else []),
     ]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     total, jvm = said.split()[-2:]
     return int(total), int(jvm)
 
 
-def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, session() as spark:
+def measure_memory(kind: str, is_plain: bool, bootstrap: str, topic: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, session(is_plain=is_plain) as spark:
         loads = Loads(spark, bootstrap, Path(folder))
         watch = Memory()
         watch.start()
@@ -194,17 +203,17 @@ def measure_memory(kind: str, bootstrap: str, topic: str) -> None:
 
 def compare_memory(bootstrap: str, topic: str, rounds: int, console: Console) -> None:
     """In as many rounds: how far the JVM's heap grows depends on when its collector finds a core."""
-    found: dict[str, list[tuple[int, int]]] = {kind: [] for kind in KINDS}
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in MEMORIES}
     for number in range(rounds):
-        for kind in in_turn(list(KINDS), number):
-            found[kind].append(memory_alone(kind, bootstrap, topic))
+        for name in in_turn(list(MEMORIES), number):
+            found[name].append(memory_alone(*MEMORIES[name], bootstrap, topic))
     table = Table(title=f"Memory at most, MB, median of {rounds} rounds")
     for heading in ("source", "all processes", "from", "to", "JVM's part"):
         table.add_column(heading, justify="left" if heading == "source" else "right")
-    for kind, pairs in found.items():
+    for name, pairs in found.items():
         totals, jvms = ([size / 1e6 for size in sizes] for sizes in zip(*pairs, strict=True))
         figures = (statistics.median(totals), min(totals), max(totals), statistics.median(jvms))
-        table.add_row(kind, *(f"{figure:,.0f}" for figure in figures))
+        table.add_row(name, *(f"{figure:,.0f}" for figure in figures))
     console.print(table)
 
 
@@ -271,11 +280,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-jobs", action="store_true", help="only beside the connector")
     parser.add_argument("--memory", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     parser.add_argument("--topic", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.memory:
-        measure_memory(given.memory, given.bootstrap, given.topic)
+        measure_memory(given.memory, given.plain, given.bootstrap, given.topic)
         return
     console = Console()
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as name:
