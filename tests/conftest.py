@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("chronik", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("chronik")
+
+# A shell that starts a run in the background lets it ignore SIGINT, and so would all that tests start and
+# interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
