@@ -221,7 +221,7 @@ def compare(loads: Loads, topic: str, records: int, rounds: int, console: Consol
     seconds: dict[tuple[str, str], list[float]] = {}
     for number in range(-1, rounds):
         for load in loads.all:
-            for kind in KINDS if number % 2 else KINDS[::-1]:
+            for kind in in_turn(list(KINDS), number):
                 took = loads.measure(load, kind, topic)
                 if number >= 0:
                     seconds.setdefault((load, kind), []).append(took)
