@@ -164,7 +164,14 @@ class PartitionLog:
         return active.base_offset, active.size_bytes
 
     def _load_segments(self) -> list[Segment]:
-        """Blocking: find the files, cut them to what the checkpoint vouches for, name what is missing."""
+        """Blocking. A disk that refuses is tried again when the segments are needed next."""
+        try:
+            return self._found_segments()
+        except OSError as error:
+            raise StorageError(f"the files of {self.tp} cannot be opened: {error}") from error
+
+    def _found_segments(self) -> list[Segment]:
+        """Find the files, cut them to what the checkpoint vouches for, name what is missing."""
         settle(self.disk, self.directory)
         active_base, active_bytes = self._extent
         interval = self.config.index_interval_bytes

@@ -254,7 +254,7 @@ class LogStore:
 
         try:
             await self.disk.run(Lane.BACKGROUND, work)
-        except OSError:
+        except (OSError, StorageError):
             self.flusher.unsynced |= unsynced
             raise
         for log_, base_offset, truncations in active:

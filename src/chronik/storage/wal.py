@@ -440,8 +440,8 @@ class Wal:
         """Nobody needs these files any more: they serve again, if there is room to keep them."""
         paths = [file.path for file in gone]
         await self._disk.run(Lane.BACKGROUND, lambda: self._spares.keep(paths, is_room=is_room))
-        numbers = {file.number for file in gone}
-        self.files = [file for file in self.files if file.number not in numbers]
+        for file in gone:  # in place: the lane may be adding one
+            self.files.remove(file)
 
     async def close(self) -> None:
         await self.drained()

@@ -79,10 +79,12 @@ def test_segments_roll_and_checkpoints_retire_wal_files(tmp_path: Path) -> None:
             log = open_orders(store, config)
             for first in range(0, 2000, 100):
                 await fill(store, log, first, first + 100)
-            before = len(wal_files(tmp_path))
+            before, known = len(wal_files(tmp_path)), store.wal.files
             await store.checkpoint()
             await store.checkpoint()
             assert len(wal_files(tmp_path)) < before
+            assert store.wal.files is known, "the lane adds to it at any moment"
+            assert [file.path for file in known] == wal_files(tmp_path)
             assert len(log.segments) > 5
             assert await read_values(log) == numbered(0, 2000)
             await fill(store, log, 2000, 2010)
@@ -224,6 +226,29 @@ def test_a_harmed_index_does_not_stop_appends_while_the_disk_is_full(tmp_path: P
             assert refused
             assert await read_values(log) == numbered(0, 1001)
         assert path.read_bytes()[: len(whole)] == whole, "written with what came next"
+
+    asyncio.run(run())
+
+
+def test_files_that_cannot_be_opened_refuse_appends_until_they_can(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            await fill(store, open_orders(store), 0, 10)
+        async with opened(tmp_path) as (store, _):
+            log = open_orders(store)
+
+            def too_many_files(*_: object) -> None:
+                raise OSError(errno.EMFILE, "too many open files")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RealDisk, "list", too_many_files)
+                with pytest.raises(StorageError, match=r"orders-0 cannot be opened.*too many open files"):
+                    append(log, b"refused")
+                with pytest.raises(StorageError):
+                    await log.load()
+            assert append(log, b"value-10") == 10
+            await store.wal.drained()
+            assert await read_values(log) == numbered(0, 11)
 
     asyncio.run(run())
 
