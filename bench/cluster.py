@@ -1,7 +1,9 @@
 """Three chronik nodes and three Apache Kafka 4.1 nodes, by turns, on this machine (`make bench-cluster`).
 
 Replication factor 3 and min.insync.replicas 2 on both; everything else as it comes, so Apache Kafka does not
-sync and chronik does. Each round starts both clusters anew, in alternating order; the table shows medians.
+sync and chronik does. Each round of each load has a cluster of its own, just started, by turns,
+so that no figure depends on what ran before it; the table shows medians. `--warm` runs a
+round's loads on one cluster, so that the later ones find Apache Kafka's code compiled.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -20,8 +22,23 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster_inside import DIFFERING, STAGES, WATERMARK, agreement, inside
-from bench.cluster_loads import Brokers, Results, loads, settle
-from bench.compare import RESULTS
+from bench.cluster_loads import (
+    Brokers,
+    Results,
+    admin_of,
+    auto_create,
+    bulk,
+    create,
+    killed_leader,
+    many_threads,
+    memory,
+    one_message,
+    paced,
+    paced_finely,
+    settle,
+    topics,
+)
+from bench.compare import RESULTS, in_turn
 from chronik.testing import Cluster
 from tests.apache_cluster import apache_cluster
 
@@ -50,6 +67,35 @@ AIMS = {
 }
 
 
+Load = tuple[str, Callable[[Brokers], Results]]
+
+
+def loads(scale: float) -> list[list[Load]]:
+    """In groups that share a cluster. `scale` 1 takes about eight minutes for a round of both kinds."""
+    records = int(1_000_000 * scale)
+    return [
+        [("one message", lambda b: one_message(b, max(100, int(1000 * scale))))],
+        [
+            ("topics", lambda b: topics(b, max(20, int(50 * scale)))),
+            ("auto-create", lambda b: auto_create(b, max(5, int(20 * scale)))),
+        ],
+        [("128 threads", lambda b: many_threads(b, max(10, 60 * scale)))],
+        [("bulk acks=1", lambda b: bulk(b, "1", records))],
+        [("bulk acks=all", lambda b: bulk(b, "all", records)), ("memory after bulk", memory)],
+        [("paced", lambda b: paced(b, max(10, int(30 * scale))))],
+        [("paced finely", lambda b: paced_finely(b, max(10, int(30 * scale))))],
+        [("inside", lambda b: inside(b, max(50, int(500 * scale))))],
+        [("killed leader", killed_leader)],
+    ]
+
+
+def chosen(scale: float, name: str, *, is_warm: bool) -> list[list[Load]]:
+    groups = [[load for load in group if name in load[0]] for group in loads(scale)]
+    if is_warm:
+        groups = [[load for group in groups for load in group]]
+    return [group for group in groups if group]
+
+
 @contextmanager
 def started(kind: str, figures: Figures) -> Iterator[Brokers]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -70,23 +116,15 @@ def started(kind: str, figures: Figures) -> Iterator[Brokers]:
 
 
 def _first(brokers: Brokers, figures: Figures, kind: str, began: float) -> None:
-    from bench.cluster_loads import admin_of, create
-
     create(admin_of(brokers), "begin")
     settle(brokers, "begin")
     figures[START][kind].append(time.monotonic() - began)
 
 
-def measure(kind: str, scale: float, only: str, figures: Figures, console: Console) -> None:
-    """One round of one cluster."""
+def measure(kind: str, group: list[Load], figures: Figures, console: Console) -> None:
+    """Some loads, one after the other, on one cluster; then whether its replicas agree."""
     with started(kind, figures) as brokers:
-        measured = loads(scale)
-        # Before the last one, which kills a node.
-        measured.insert(-1, ("inside", lambda b: inside(b, max(50, int(500 * scale)))))
-        measured.append(("agreement", agreement))
-        for name, load in measured:
-            if only not in name:
-                continue
+        for name, load in [*group, ("agreement", agreement)]:
             began = time.monotonic()
             results: Results = load(brokers)
             for figure, value in results.items():
@@ -137,15 +175,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="how often each cluster is measured (1)")
     parser.add_argument("--scale", type=float, help="share of the full length (1.0)")
     parser.add_argument("--only", choices=KINDS, help="measure one cluster alone")
+    parser.add_argument("--warm", action="store_true", help="all loads of a round on the same cluster")
     parser.add_argument("--load", default="", help="only the loads whose name contains this")
     options = parser.parse_args()
     scale = options.scale or (0.1 if options.quick else 1.0)
     kinds = [options.only] if options.only else list(KINDS)
+    groups = chosen(scale, options.load, is_warm=options.warm)
     figures: Figures = defaultdict(lambda: defaultdict(list))
     console = Console()
     for number in range(options.rounds):
-        for kind in kinds if number % 2 == 0 else reversed(kinds):
-            measure(kind, scale, options.load, figures, console)
+        for group in groups:
+            for kind in in_turn(kinds, number):
+                measure(kind, group, figures, console)
     console.print(table(figures))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "cluster.json").write_text(json.dumps(figures, indent=2) + "\n")

@@ -6,7 +6,6 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -162,7 +161,7 @@ def bulk(brokers: Brokers, acks: str, count: int) -> Results:
 
 
 def paced(brokers: Brokers, seconds: int) -> Results:
-    """The tool starts cold and cannot leave that out: it runs so long that its start is far below 1 %."""
+    """The tool starts cold and cannot leave that out: its slow records are mostly of its first seconds."""
     create(admin_of(brokers), "paced", partitions=PARTITIONS)
     settle(brokers, "paced")
     line = perf(brokers, "paced", 1000 * seconds, 1000, "acks=all", "linger.ms=0")
@@ -249,20 +248,3 @@ def killed_leader(brokers: Brokers) -> Results:
     pause = load.pause_after(moment, 0)
     load.check()
     return {"pause when a leader is killed, s": pause}
-
-
-def loads(scale: float) -> list[tuple[str, Callable[[Brokers], Results]]]:
-    """In the order in which they run; the last one kills a node. `scale` 1 takes about five minutes."""
-    records = int(1_000_000 * scale)
-    return [
-        ("one message", lambda b: one_message(b, max(100, int(1000 * scale)))),
-        ("topics", lambda b: topics(b, max(20, int(50 * scale)))),
-        ("auto-create", lambda b: auto_create(b, max(5, int(20 * scale)))),
-        ("128 threads", lambda b: many_threads(b, max(10, 60 * scale))),
-        ("bulk acks=1", lambda b: bulk(b, "1", records)),
-        ("bulk acks=all", lambda b: bulk(b, "all", records)),
-        ("paced", lambda b: paced(b, max(10, int(60 * scale)))),
-        ("paced finely", lambda b: paced_finely(b, max(10, int(30 * scale)))),
-        ("memory", memory),
-        ("killed leader", killed_leader),
-    ]

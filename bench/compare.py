@@ -4,8 +4,9 @@ Apache Kafka runs with its defaults, which do not sync; chronik runs with its de
 one is driven at a time: every workload runs on one and at once on the other, in alternating order, so that
 what else the machine does hits both alike. The ratio is the median of the pairs', the spread its extremes.
 
-Rounds follow each other on the same two brokers, so all but the first show Apache Kafka with its code
-compiled; `--fresh` starts both anew for each round and shows what a broker does in its first minutes.
+Each round of each workload (with the reading of what it wrote) has brokers of its own, just started, so that
+no figure depends on what ran before it. `--warm` runs everything on the same two brokers: all but the first
+rounds then show Apache Kafka with its code compiled, which is another race (decision 0001).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import confluent_kafka
 from rich.console import Console
@@ -29,6 +32,7 @@ from tests.apache import ApacheKafka
 from tests.node import ChronikNode
 from tests.process import ServerProcess
 
+T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
 KINDS: dict[str, type[ApacheKafka] | type[ChronikNode]] = {"kafka": ApacheKafka, "chronik": ChronikNode}
 Figures = dict[str, dict[str, list[float]]]
@@ -36,8 +40,8 @@ Figures = dict[str, dict[str, list[float]]]
 
 START = "start to first produce, s"
 RSS_IDLE = "memory when idle, MB"
-RSS_AFTER = "memory after the load, MB"
-CPU = "broker CPU, s"
+RSS_AFTER = "memory after each group of loads, MB"
+CPU = "broker CPU of each group of loads, s"
 STOP = "stop, s"
 
 
@@ -54,8 +58,9 @@ def first_produce(broker: ServerProcess) -> None:
         raise RuntimeError(f"the first record did not arrive: {outcomes}")
 
 
-def in_turn(names: list[str], number: int) -> list[str]:
-    return names if number % 2 == 0 else names[::-1]
+def in_turn(kinds: Sequence[T], number: int) -> Sequence[T]:
+    """Who goes first changes from round to round."""
+    return kinds if number % 2 == 0 else kinds[::-1]
 
 
 def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Progress) -> None:
@@ -79,15 +84,32 @@ def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Pr
 
 
 def measure_loads(
-    names: list[str], loads: list[Workload], rounds: list[range], figures: Figures, progress: Progress
+    names: list[str],
+    loads: list[Workload],
+    rounds: int,
+    figures: Figures,
+    progress: Progress,
+    *,
+    is_warm: bool,
 ) -> None:
-    """Each range of rounds has brokers of its own."""
-    task = progress.add_task("workloads", total=sum(map(len, rounds)) * len(loads) * len(names))
-    for numbers in rounds:
-        measure_rounds(names, loads, numbers, figures, progress, task)
+    task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
+    if is_warm:
+        measure_group(names, loads, range(rounds), figures, progress, task)
+        return
+    for number in range(rounds):
+        for group in grouped(loads):
+            measure_group(names, group, range(number, number + 1), figures, progress, task)
 
 
-def measure_rounds(
+def grouped(loads: list[Workload]) -> list[list[Workload]]:
+    """Those that share a topic, in their order."""
+    groups: dict[str, list[Workload]] = defaultdict(list)
+    for load in loads:
+        groups[load.topic].append(load)
+    return list(groups.values())
+
+
+def measure_group(
     names: list[str],
     loads: list[Workload],
     numbers: range,
@@ -95,6 +117,7 @@ def measure_rounds(
     progress: Progress,
     task: TaskID,
 ) -> None:
+    """These rounds of these workloads, on brokers of their own, and what those needed for them."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as running:
         brokers = {name: KINDS[name](Path(folder) / name) for name in names}
         for broker in brokers.values():
@@ -141,7 +164,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
     parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
     parser.add_argument("--scale", type=float, help="share of the full number of records (1.0)")
-    parser.add_argument("--fresh", action="store_true", help="new brokers for each round")
+    parser.add_argument("--warm", action="store_true", help="the same brokers for everything")
     parser.add_argument("--only", choices=tuple(KINDS), help="measure one broker alone")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
     options = parser.parse_args()
@@ -154,8 +177,7 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as progress:
         measure_starts(names, rounds, figures, progress)
-        series = [range(n, n + 1) for n in range(rounds)] if options.fresh else [range(rounds)]
-        measure_loads(names, loads, series, figures, progress)
+        measure_loads(names, loads, rounds, figures, progress, is_warm=options.warm)
     console.print(table(figures, loads))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(figures, indent=2) + "\n")

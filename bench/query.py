@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import verdict
-from bench.compare import RESULTS
+from bench.compare import RESULTS, in_turn
 from chronik.admin.peers import request_json
 from chronik.testing import Cluster
 from tests.process import cpu_seconds
@@ -117,7 +117,7 @@ def indexing(node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
     values = lines(int(600_000 * scale))
     rates: dict[bool, list[float]] = {True: [], False: []}
     for pair in range(PAIRS):
-        for is_on in (True, False) if pair % 2 == 0 else (False, True):
+        for is_on in in_turn((True, False), pair):
             topic = f"pair-{pair}-{is_on}".lower()
             node.create(topic, 1, searchable=is_on)
             if is_on:

@@ -20,6 +20,8 @@ class Workload:
     """One line of the table; `run` returns records per second."""
 
     name: str
+    topic: str
+    """How the topics begin that it writes or reads, one a round."""
     run: Callable[[ServerProcess, int], float]
     """Takes the broker and the number of the round, which has topics of its own."""
     target: float
@@ -58,18 +60,24 @@ def workloads(scale: float) -> list[Workload]:
     """All of them; `scale` 1 takes some ten seconds each."""
     small, large, single = int(2_000_000 * scale), int(600_000 * scale), int(60_000 * scale)
     bulk = ("batch.size=65536", "linger.ms=5")
+    alone = ("batch.size=1", "linger.ms=0")
     return [
-        Workload(
-            "produce 256 B, acks=1", lambda b, n: produce(b, f"bulk-256-{n}", small, 256, *bulk), target=1.1
-        ),
-        Workload(
-            "produce 1 KB, acks=1", lambda b, n: produce(b, f"bulk-1024-{n}", large, 1024, *bulk), target=1.1
-        ),
-        Workload(
-            "produce 256 B, one record per request",
-            lambda b, n: produce(b, f"single-{n}", single, 256, "batch.size=1", "linger.ms=0"),
-            target=1.2,
-        ),
-        Workload("consume 256 B", lambda b, n: consume(b, f"bulk-256-{n}", small), target=1.0),
-        Workload("consume 1 KB", lambda b, n: consume(b, f"bulk-1024-{n}", large), target=1.0),
+        _producing("produce 256 B, acks=1", "bulk-256", small, 256, *bulk, target=1.1),
+        _consuming("consume 256 B", "bulk-256", small),
+        _producing("produce 1 KB, acks=1", "bulk-1024", large, 1024, *bulk, target=1.1),
+        _consuming("consume 1 KB", "bulk-1024", large),
+        _producing("produce 256 B, one record per request", "single", single, 256, *alone, target=1.2),
     ]
+
+
+def _producing(name: str, topic: str, count: int, size: int, *properties: str, target: float) -> Workload:
+    def run(broker: ServerProcess, number: int) -> float:
+        return produce(broker, f"{topic}-{number}", count, size, *properties)
+
+    return Workload(name, topic, run, target)
+
+
+def _consuming(name: str, topic: str, count: int) -> Workload:
+    return Workload(
+        name, topic, lambda broker, number: consume(broker, f"{topic}-{number}", count), target=1.0
+    )
