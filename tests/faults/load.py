@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from chronik.check import Event, Poll, Send
 
@@ -18,6 +18,7 @@ QUIET = {"log_level": 0}
 FLUSH_SECONDS = 120.0
 POLL_SECONDS = 0.5
 FINAL_SECONDS_MAX = 120.0
+LEADER_MOVED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class Load:
@@ -142,15 +143,22 @@ class Load:
         """The last look, after everything was healed."""
         consumer = self._consumer()
         expected = self._assign(consumer)
-        ends = {
-            number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=60)[1]
-            for number in range(self.partitions)
-        }
         deadline = time.monotonic() + FINAL_SECONDS_MAX
+        ends = {number: self._end(consumer, number, deadline) for number in range(self.partitions)}
         while expected != ends:
             assert time.monotonic() < deadline, f"read up to {expected} of {ends}"
             self._poll(consumer, "final", expected, final=True)
         consumer.close()
+
+    def _end(self, consumer: Any, partition: int, deadline: float) -> int:
+        """librdkafka does not ask again when leaders have just moved, as they do once all nodes are back."""
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(self.topic, partition), 60)[1])
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() not in LEADER_MOVED or time.monotonic() > deadline:
+                    raise
+                consumer.list_topics(self.topic, 60)
 
 
 def _told(offset: int | None) -> int:
