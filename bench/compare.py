@@ -4,9 +4,10 @@ Apache Kafka runs with its defaults, which do not sync; chronik runs with its de
 one is driven at a time: every workload runs on one and at once on the other, in alternating order, so that
 what else the machine does hits both alike. The ratio is the median of the pairs', the spread its extremes.
 
-Each round of each workload (with the reading of what it wrote) has brokers of its own, just started, so that
-no figure depends on what ran before it. `--warm` runs everything on the same two brokers: all but the first
-rounds then show Apache Kafka with its code compiled, which is another race (decision 0001).
+Two states are measured, and the table shows both, since Apache Kafka gets faster for minutes, until its code
+is compiled (decision 0001). Just started: each round of each workload (with the reading of what it wrote) has
+brokers of its own. Warm: all rounds of all workloads run on the same two brokers, after one round that does
+not count.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 KINDS: dict[str, type[ApacheKafka] | type[ChronikNode]] = {"kafka": ApacheKafka, "chronik": ChronikNode}
 Figures = dict[str, dict[str, list[float]]]
 """Figure -> broker -> one value a round."""
+STATES = {"started": "on brokers that have just started", "warm": "on warm brokers"}
 
 START = "start to first produce, s"
 RSS_IDLE = "memory when idle, MB"
@@ -83,22 +85,26 @@ def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Pr
             progress.advance(task)
 
 
-def measure_loads(
-    names: list[str],
-    loads: list[Workload],
-    rounds: int,
-    figures: Figures,
-    progress: Progress,
-    *,
-    is_warm: bool,
+def measure_started(
+    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
 ) -> None:
     task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
-    if is_warm:
-        measure_group(names, loads, range(rounds), figures, progress, task)
-        return
     for number in range(rounds):
         for group in grouped(loads):
             measure_group(names, group, range(number, number + 1), figures, progress, task)
+
+
+def measure_warm(
+    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+) -> None:
+    task = progress.add_task("workloads", total=(rounds + 1) * len(loads) * len(names))
+    measure_group(names, loads, range(rounds + 1), figures, progress, task)
+    for load in loads:
+        for values in figures[load.name].values():
+            del values[0]
+
+
+MEASURES = {"started": measure_started, "warm": measure_warm}
 
 
 def grouped(loads: list[Workload]) -> list[list[Workload]]:
@@ -137,26 +143,40 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def table(figures: Figures, loads: list[Workload]) -> Table:
+def table(states: dict[str, Figures], loads: list[Workload]) -> Table:
     out = Table(title="chronik beside Apache Kafka 4.1")
     out.add_column("figure")
     for heading in ("Apache Kafka", "chronik", "ratio", "spread", "aim"):
         out.add_column(heading, justify="right")
     aims = {load.name: load.target for load in loads}
-    for figure, values in figures.items():
-        medians = [shown(statistics.median(values[name])) if values[name] else "" for name in KINDS]
-        pairs = [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
-        ratio = statistics.median(pairs) if pairs else None
-        aim = aims.get(figure)
-        out.add_row(
-            figure + (", records/s" if aim else ""),
-            *medians,
-            "" if ratio is None else f"{ratio:.2f}",
-            f"{min(pairs):.2f} to {max(pairs):.2f}" if len(pairs) > 1 else "",
-            f">= {aim}" if aim else "",
-            style="" if ratio is None or aim is None else "green" if ratio >= aim else "red",
-        )
+    for state, figures in states.items():
+        out.add_section()
+        out.add_row(STATES[state], style="bold")
+        for figure, values in figures.items():
+            out.add_row(*row(figure, values, aims.get(figure)))
     return out
+
+
+def row(figure: str, values: dict[str, list[float]], aim: float | None) -> list[str]:
+    medians = [shown(statistics.median(values[name])) if values[name] else "" for name in KINDS]
+    pairs = [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
+    ratio = f"{statistics.median(pairs):.2f}" if pairs else ""
+    if pairs and aim is not None:
+        colour = "green" if statistics.median(pairs) >= aim else "red"
+        ratio = f"[{colour}]{ratio}[/]"
+    return [
+        figure + (", records/s" if aim else ""),
+        *medians,
+        ratio,
+        f"{min(pairs):.2f} to {max(pairs):.2f}" if len(pairs) > 1 else "",
+        f">= {aim}" if aim else "",
+    ]
+
+
+def chosen(loads: list[Workload], name: str) -> list[Workload]:
+    """Those whose name contains this, and those that write what these read."""
+    topics = {load.topic for load in loads if name in load.name and load.reads}
+    return [load for load in loads if name in load.name or (load.topic in topics and not load.reads)]
 
 
 def main() -> None:
@@ -164,23 +184,25 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
     parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
     parser.add_argument("--scale", type=float, help="share of the full number of records (1.0)")
-    parser.add_argument("--warm", action="store_true", help="the same brokers for everything")
+    parser.add_argument("--state", choices=tuple(STATES), help="measure brokers in one state alone")
     parser.add_argument("--only", choices=tuple(KINDS), help="measure one broker alone")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else 5)
-    loads = workloads(options.scale or (0.1 if options.quick else 1.0))
-    loads = [load for load in loads if options.load in load.name]
+    loads = chosen(workloads(options.scale or (0.1 if options.quick else 1.0)), options.load)
     names = [options.only] if options.only else list(KINDS)
-
-    figures: Figures = defaultdict(lambda: defaultdict(list))
+    states: dict[str, Figures] = {
+        state: defaultdict(lambda: defaultdict(list)) for state in MEASURES if options.state in (None, state)
+    }
     console = Console()
     with Progress(console=console, transient=True) as progress:
-        measure_starts(names, rounds, figures, progress)
-        measure_loads(names, loads, rounds, figures, progress, is_warm=options.warm)
-    console.print(table(figures, loads))
+        for state, figures in states.items():
+            if state == "started":
+                measure_starts(names, rounds, figures, progress)
+            MEASURES[state](names, loads, rounds, figures, progress)
+    console.print(table(states, loads))
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "compare.json").write_text(json.dumps(figures, indent=2) + "\n")
+    (RESULTS / "compare.json").write_text(json.dumps(states, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Workload:
     """Takes the broker and the number of the round, which has topics of its own."""
     target: float
     """The ratio to Apache Kafka that must be reached."""
+    reads: bool = False
+    """Whether it needs what another one wrote to its topics."""
 
 
 def produce(broker: ServerProcess, topic: str, count: int, size: int, *properties: str) -> float:
@@ -78,6 +80,7 @@ def _producing(name: str, topic: str, count: int, size: int, *properties: str, t
 
 
 def _consuming(name: str, topic: str, count: int) -> Workload:
-    return Workload(
-        name, topic, lambda broker, number: consume(broker, f"{topic}-{number}", count), target=1.0
-    )
+    def run(broker: ServerProcess, number: int) -> float:
+        return consume(broker, f"{topic}-{number}", count)
+
+    return Workload(name, topic, run, target=1.0, reads=True)

@@ -27,5 +27,7 @@ def test_the_comparison_runs_and_prints_every_figure() -> None:
         "one record per request",
         "consume 1 KB",
         "memory",
+        "brokers that have just started",
+        "warm brokers",
     ):
         assert figure in done.stdout
