@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, RequestError, StorageError
 from chronik.replication.partition import ACKS_ALL, Partition
 from chronik.server.dispatch import RequestContext, Responder
 from chronik.wire.produce import ProducePartition, ProduceRequest, ProduceResult, SingleAnswer, last_records
@@ -77,7 +77,7 @@ class RepeatedProduce:
             if services.replicas.leader(partition.tp) is not partition:
                 return False
             appended = partition.append(records, self._acks, services.now_ms())
-        except RequestError:
+        except (RequestError, StorageError):
             return False  # nothing was appended; on the long way the client hears why
         base_offset, next_offset, log_append_time_ms, _ = appended
         # The answer is made now and not when the disk has the batch: then the client waits for it.

@@ -19,7 +19,7 @@ from chronik.replication.leader import LeaderSide
 from chronik.replication.link import Link
 from chronik.replication.partition import Partition
 from chronik.replication.streams import Replication
-from chronik.storage.disk import RealFile
+from chronik.storage.disk import RealDisk, RealFile
 from chronik.storage.store import LogStore
 from tests.unit.replication.support import Replicas
 from tests.unit.storage.support import opened
@@ -117,6 +117,37 @@ def test_a_disk_that_failed_asks_to_be_fed_again(tmp_path: Path, monkeypatch: py
             assert leader.partition.log.log_end_offset == 1
             assert leader.heard[-1] == FrameType.REFUSE
             assert leader.partition.feeder is None
+
+    asyncio.run(run())
+
+
+def test_files_that_cannot_be_opened_are_refused_and_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log opens its files with the first batch after a start."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as (store, _):
+            followed(store).feed(0)
+        async with opened(tmp_path) as (store, _):
+            leader = followed(store)
+            leader.say(FrameType.START, frames.encode_start(frames.Start(1, False)))
+
+            def too_many_files(*_: object) -> None:
+                raise OSError(errno.EMFILE, "too many open files")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(RealDisk, "list", too_many_files)
+                leader.feed(1)
+            assert leader.heard[-1] == FrameType.REFUSE
+            assert leader.partition.log.log_end_offset == 1
+            leader.open()
+            leader.say(FrameType.START, frames.encode_start(frames.Start(1, False)))
+            leader.feed(1)
+            await store.wal.drained()
+            await asyncio.sleep(0)  # acknowledgements leave at the end of the turn
+            assert leader.acked is not None
+            assert leader.acked.end_offset == 2
 
     asyncio.run(run())
 

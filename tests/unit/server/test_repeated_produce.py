@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from chronik.records.writer import build_batch
 from chronik.replication.partition import AckCallback, Partition
 from chronik.server.connection import KafkaConnection
 from chronik.server.repeated_produce import RepeatedProduce
+from chronik.storage.disk import RealDisk
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.live import Live, live
@@ -111,9 +113,9 @@ def partition(node: Live) -> Partition:
     return node.node.parts.services.replicas.leader(TopicPartition("t", 0))
 
 
-async def values(node: Live) -> list[bytes | None]:
+async def values(node: Live, offset: int = 0) -> list[bytes | None]:
     one = partition(node)
-    found = await one.read(0, 1 << 20, one.log_end_offset)
+    found = await one.read(offset, 1 << 20, one.log_end_offset)
     return [record.value for record in read_all_records(b"".join(found.buffers))]
 
 
@@ -149,6 +151,39 @@ def test_a_harmed_batch_among_sound_ones_is_refused_alone(tmp_path: Path, versio
             codes = [(await wire.answer(version))[1].error_code for _ in sent]
             assert codes == [0, 0, ErrorCode.corrupt_message, 0]
             assert await values(node) == [b"a", b"b", b"c"]
+            wire.close()
+
+    asyncio.run(run())
+
+
+def test_files_that_cannot_be_opened_are_a_storage_error_until_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log opens its files with the first batch after a start."""
+
+    def too_many_files(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def run() -> None:
+        async with live(tmp_path) as node:
+            await node.topic("t")
+            wire = Wire(node)
+            wire.send(request(node, 0, 12, b"a"))
+            assert (await wire.answer(12))[1].error_code == 0
+            wire.close()
+        async with live(tmp_path) as node:
+            wire = Wire(node)
+            with monkeypatch.context() as patched:
+                patched.setattr(RealDisk, "list", too_many_files)
+                wire.send(request(node, 1, 12, b"refused"), request(node, 2, 12, b"refused"))
+                refused = [(await wire.answer(12))[1] for _ in range(2)]
+            assert {answer.error_code for answer in refused} == {ErrorCode.kafka_storage_error}
+            assert "t-0 cannot be opened" in refused[0].error_message
+            wire.send(request(node, 3, 12, b"b"))
+            _, answer = await wire.answer(12)
+            assert (answer.error_code, answer.base_offset) == (0, 1)
+            assert (await values(node, 0))[0] == b"a"
+            assert await values(node, 1) == [b"b"]
             wire.close()
 
     asyncio.run(run())
