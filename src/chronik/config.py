@@ -160,8 +160,8 @@ class Settings:
         50, "partitions of __transaction_state when it is created", minimum=1, maximum=10_000
     )
     group_initial_rebalance_delay_ms: int = _setting(
-        3_000,
-        "how long the first rebalance of an empty group waits for more members",
+        500,
+        "how long the first rebalance of an empty group waits for more members, again while they come",
         minimum=0,
         maximum=300_000,
     )

@@ -20,7 +20,7 @@ class GroupConfig:
 
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
+    initial_rebalance_delay_ms: int = 500
     group_size_max: int = 10_000
     new_member_join_timeout_ms: int = 300_000
     """A client that vanished during its first JoinGroup is forgotten after this."""

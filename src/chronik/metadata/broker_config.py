@@ -94,8 +94,8 @@ _COORDINATORS: Final = (
     ),
     _ms(
         "group.initial.rebalance.delay.ms",
-        3_000,
-        "How long the first rebalance of an empty classic group waits for more members.",
+        500,
+        "How long an empty classic group waits for more members to share with, again while they come.",
         low=0,
     ),
     _ms("group.max.session.timeout.ms", 1_800_000, "Longest session of a member of a classic group."),
