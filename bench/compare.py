@@ -88,6 +88,7 @@ def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Pr
 def measure_started(
     names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
 ) -> None:
+    measure_starts(names, rounds, figures, progress)
     task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
     for number in range(rounds):
         for group in grouped(loads):
@@ -197,8 +198,6 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as progress:
         for state, figures in states.items():
-            if state == "started":
-                measure_starts(names, rounds, figures, progress)
             MEASURES[state](names, loads, rounds, figures, progress)
     console.print(table(states, loads))
     RESULTS.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ from chronik.replication.streams import Replication
 from chronik.storage.disk import RealDisk, RealFile
 from chronik.storage.store import LogStore
 from tests.unit.replication.support import Replicas
-from tests.unit.storage.support import opened
+from tests.unit.storage.support import opened, too_many_files
 
 LEADER = 2
 
@@ -132,9 +132,6 @@ def test_files_that_cannot_be_opened_are_refused_and_asked_for_again(
         async with opened(tmp_path) as (store, _):
             leader = followed(store)
             leader.say(FrameType.START, frames.encode_start(frames.Start(1, False)))
-
-            def too_many_files(*_: object) -> None:
-                raise OSError(errno.EMFILE, "too many open files")
 
             with monkeypatch.context() as patched:
                 patched.setattr(RealDisk, "list", too_many_files)

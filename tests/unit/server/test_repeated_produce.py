@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from chronik.storage.disk import RealDisk
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.live import Live, live
+from tests.unit.storage.support import too_many_files
 
 VERSIONS = (9, 12, 13)
 
@@ -160,9 +160,6 @@ def test_files_that_cannot_be_opened_are_a_storage_error_until_they_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log opens its files with the first batch after a start."""
-
-    def too_many_files(*_: object) -> None:
-        raise OSError(errno.EMFILE, "too many open files")
 
     async def run() -> None:
         async with live(tmp_path) as node:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 from uuid import UUID
 
 from chronik.model import TopicPartition
@@ -67,3 +69,8 @@ async def read_values(log: PartitionLog, offset: int | None = None) -> list[tupl
         out += [(r.offset, r.value or b"") for r in records]
         offset = records[-1].offset + 1
     return out
+
+
+def too_many_files(*_: object) -> NoReturn:
+    """In the place of a disk's method that opens files."""
+    raise OSError(errno.EMFILE, "too many open files")

@@ -28,6 +28,7 @@ from tests.unit.storage.support import (
     open_orders,
     opened,
     read_values,
+    too_many_files,
 )
 
 
@@ -236,9 +237,6 @@ def test_files_that_cannot_be_opened_refuse_appends_until_they_can(tmp_path: Pat
             await fill(store, open_orders(store), 0, 10)
         async with opened(tmp_path) as (store, _):
             log = open_orders(store)
-
-            def too_many_files(*_: object) -> None:
-                raise OSError(errno.EMFILE, "too many open files")
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(RealDisk, "list", too_many_files)
