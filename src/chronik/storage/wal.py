@@ -24,6 +24,7 @@ from chronik.model import StorageError
 from chronik.records.batch import Buffer
 from chronik.storage.company import Company
 from chronik.storage.disk import Disk, File, Lane
+from chronik.storage.inline import Inline
 from chronik.storage.spares import Spares
 from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_round
 
@@ -32,11 +33,6 @@ log = logging.getLogger(__name__)
 ROUND_BYTES_MAX: Final = 16 * 1024 * 1024
 QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 INLINE_BYTES_MAX: Final = 24 * 1024
-INLINE_SECONDS_MAX: Final = 0.0005
-"""Average time above which a disk is too slow to be waited for on the loop."""
-INLINE_PAUSE_SECONDS: Final = 1.0
-INLINE_SAMPLE_SECONDS_MAX: Final = 2 * INLINE_SECONDS_MAX
-"""A single slow round counts no more than this: one stall of the device does not make it a slow one."""
 ZEROED_SHARE: Final = 128
 """Small rounds land in bytes that were written before, so that their sync need not wait for the file system's
 journal to record them as used: one round in a while writes zeros behind itself, this share of the file."""
@@ -151,8 +147,7 @@ class Wal:
         self._room_waiters: list[Callable[[], None]] = []
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._closed = False
-        self._inline_seconds = 0.0
-        self._inline_from = 0.0
+        self._inline = Inline()
         self._company = Company()
         self._awaited = 0
         """How many entries a round waits for that could start; 0 if none does."""
@@ -184,7 +179,7 @@ class Wal:
         if self._awaited:
             if len(pending) >= self._awaited:
                 waited = self._disk.clock() - self._awaited_since
-                self._company.came(in_time=waited <= WAIT_PAYS * self._inline_seconds)
+                self._company.came(in_time=waited <= WAIT_PAYS * self._inline.seconds)
                 self._stop_waiting()
         elif not self._in_round and self._timer is None:
             self._schedule_round()
@@ -252,7 +247,7 @@ class Wal:
             and entries < COMPANY_MAX
             and self._disk.is_local
             and self._pending_bytes <= INLINE_BYTES_MAX
-            and self._loop.time() >= self._inline_from
+            and self._inline.may(self._disk.clock())
         )
 
     def _nobody_came(self) -> None:
@@ -289,16 +284,13 @@ class Wal:
         def work() -> tuple[File, int]:
             return self._write(file, buffers, size, first_sequence, zero_ahead=is_small)
 
-        if is_small and self._disk.is_local and self._round_started >= self._inline_from:
+        if is_small and self._disk.is_local and self._inline.may(self._disk.clock()):
             self._run_inline(work)
         else:
             self._disk.submit(Lane.WAL, work, self._round_done)
 
     def _run_inline(self, work: Callable[[], tuple[File, int]]) -> None:
-        """A small round on a quick disk: handing it to a thread and back would take longer than to do it.
-
-        A disk that turns out slow gets its rounds in the lane again, for a while.
-        """
+        """A small round: handing it to a thread and back would take longer than to do it."""
         result: tuple[File, int] | None = None
         failure: BaseException | None = None
         started = self._disk.clock()
@@ -306,11 +298,7 @@ class Wal:
             result = work()
         except Exception as error:
             failure = error
-        taken = self._disk.clock() - started
-        self._inline_seconds += (min(taken, INLINE_SAMPLE_SECONDS_MAX) - self._inline_seconds) / 16
-        if self._inline_seconds > INLINE_SECONDS_MAX:
-            self._inline_seconds = 0.0
-            self._inline_from = self._loop.time() + INLINE_PAUSE_SECONDS
+        self._inline.took(started, self._disk.clock())
         self._company.round_done()
         self._round_done(result, failure)
         del failure  # no circle with its frames, or files that they know would stay open

@@ -114,10 +114,10 @@ def test_rounds_that_cannot_wait_teach_nothing(tmp_path: Path) -> None:
         async with opened(tmp_path, GATHERING) as (store, _):
             log = open_orders(store)
             store.wal._company._rounds_to_trial = 1
-            store.wal._inline_from = math.inf
+            store.wal._inline._from = math.inf
             await append_durably(store, log, b"in the lane")
             assert store.wal._company.expected == 1
-            store.wal._inline_from = 0.0
+            store.wal._inline._from = 0.0
             await append_durably(store, log, b"on the loop")
             assert store.wal._company.expected == 2
 
