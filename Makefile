@@ -6,22 +6,27 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-JAR_SETS := kafka kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
+FOREIGN := .foreign/go/clients .foreign/node/.complete
+JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
+SITE_ENV := build/site-env
 CODE := src tests tools bench examples
 ARGS ?=
+WORKERS ?= 2
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile
 CRASH_ROUNDS ?= 50
 CLUSTER_ROUNDS ?= 200
 SEEDS ?= 1000
 SCENARIO ?= cluster
 ROUNDS ?= 20
 SECONDS ?= 3600
+MINUTES ?= 10
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: help run test setup prerequisites jars lint format types imports docs unit compat bench crash compaction churn sim faults mutants cluster cluster-long bench-cluster bench-compaction bench-history bench-profiles bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist test setup prerequisites jars foreign lint format types imports docs site unit compat bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,10 +34,10 @@ help: ## show this list
 run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 9095" is passed on)
 	@exec $(BIN)/chronik start $(ARGS)
 
-test: setup lint ## set up everything, then every check and every test
-	$(BIN)/pytest
+test: setup lint ## set up everything, then every check and every test, WORKERS (2) files side by side
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-setup: prerequisites $(VENV)/.dev jars ## set up everything that the tests need
+setup: prerequisites $(VENV)/.dev jars foreign ## set up everything that the tests need
 
 # --- environment ------------------------------------------------------------------------------
 
@@ -59,8 +64,23 @@ jars: $(JAR_SETS:%=.jars/%/.complete)
 	mvn -q -B -f tools/jars/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
 
+foreign: $(FOREIGN)
+
+# The versions stand in go.mod and go.sum, package.json and package-lock.json; sources are fetched once per machine.
+.foreign/go/clients: $(wildcard tests/compat/foreign/go/*) | prerequisites
+	@mkdir -p $(@D)
+	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
+
+.foreign/node/.complete: $(wildcard tests/compat/foreign/node/*) | prerequisites
+	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/compat/foreign/node/* $(@D)
+	cd $(@D) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
 lock: $(VENV)/.dev ## resolve the dependencies anew into requirements/*.lock
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/python tools/lock.py
+
+dist: $(VENV)/.dev ## wheel, sdist, SBOM and licence list into dist/, built twice: the hashes must agree
+	$(BIN)/python tools/dist.py --check
 
 # --- checks -----------------------------------------------------------------------------------
 
@@ -80,10 +100,19 @@ imports: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python tools/check_docs.py
 
+site: $(SITE_ENV)/.complete $(BIN)/python ## the documentation as a site in build/site; opens without a server, loads nothing from elsewhere
+	$(BIN)/python tools/site.py build/site-source
+	$(SITE_ENV)/bin/zensical build --clean --strict
+
+$(SITE_ENV)/.complete: requirements/docs.lock | $(BIN)/python
+	$(BIN)/python -m venv --clear $(SITE_ENV)
+	$(SITE_ENV)/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/docs.lock
+	@touch $@
+
 # --- tests ------------------------------------------------------------------------------------
 
 unit: $(VENV)/.dev ## the fast tests
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit
 
 compat: setup ## real Kafka clients and tools against a real node
 	$(BIN)/pytest tests/compat
@@ -103,6 +132,15 @@ sim: $(VENV)/.dev ## whole nodes in a simulated world that breaks, SEEDS runs (1
 faults: setup ## real nodes and clients under partitions, kill -9, SIGSTOP and a full disk for SECONDS (3600)
 	$(BIN)/pytest tests/faults -s --fault-seconds=$(SECONDS) --timeout=0 $(ARGS)
 
+fuzz: $(VENV)/.dev ## hostile input through every door of a node for MINUTES (10); --replay FILE sends a finding again
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+audit: $(VENV)/.dev ## known vulnerabilities of the locked dependencies, where the index's advisories can be reached
+	$(BIN)/python tools/audit.py
+
+hostile: setup ## a hostile client with 10,000 connections beside a well-behaved one
+	$(BIN)/pytest tests/security/test_hostile.py -s --hostile-connections=10000
+
 mutants: $(VENV)/.dev ## known bugs, planted one at a time: does the simulator notice each?
 	$(BIN)/python tools/mutants.py $(ARGS)
 
@@ -115,8 +153,17 @@ cluster: setup ## three real nodes: failover, restarts, members (part of make te
 cluster-long: setup ## the same in full length: CLUSTER_ROUNDS (200) kills, 30 s pauses, 100 runs
 	$(BIN)/pytest tests/cluster --cluster-long --cluster-rounds=$(CLUSTER_ROUNDS) --timeout=7200 $(ARGS)
 
-bench-profiles: setup ## latency and rounds of each WAL profile
+upgrade: setup ## from the release before to this one and back under load, ROUNDS times (10)
+	$(BIN)/pytest tests/cluster/test_upgrade.py -s --upgrade-rounds=$(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),10) $(ARGS)
+
+bench-partitions: setup ## what commit rounds and 10,000 idle partitions cost; fails above its bars
+	$(BIN)/python -m bench.partitions $(ARGS)
+
+bench-profiles: setup ## latency and rounds of each WAL profile (ARGS=--write puts them into docs/OPERATIONS.md)
 	$(BIN)/python -m bench.profiles $(ARGS)
+
+bench-shards: setup ## one shard and two by turns, with a load generator that costs little
+	$(BIN)/python -m bench.shards $(ARGS)
 
 bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.cluster $(ARGS)
@@ -126,6 +173,9 @@ bench-compaction: setup ## produce latency while compaction works and while it r
 
 bench-history: setup ## produce latency while others read a gigabyte of history and while nobody does, in turn
 	$(BIN)/python -m bench.history $(ARGS)
+
+bench-tls: setup ## TLS beside Apache Kafka's TLS, and ACLs on beside off; fails below its aims (ARGS=--quick for a short form)
+	$(BIN)/python -m bench.tls $(ARGS)
 
 bench-spark: setup ## the data source beside the official Kafka connector (ARGS="--records 1000000" for a short form)
 	$(BIN)/python -m bench.spark $(ARGS)
@@ -140,4 +190,4 @@ bench-query: setup ## search, SQL and HTTP: what they cost and whether they are 
 	$(BIN)/python -m bench.query $(ARGS)
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .jars build .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .jars .foreign build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

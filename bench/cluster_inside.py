@@ -6,25 +6,31 @@ Nodes measure both themselves, by the leader's clock, and tell them as histogram
 from __future__ import annotations
 
 import math
+import threading
 import urllib.request
 from collections import defaultdict
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster_loads import Brokers, Results, admin_of, create, producer_of, send, settle
+from bench.cluster_loads import DEADLINE_S, Brokers, Results, admin_of, create, producer_of, send, settle
 from chronik.metrics import SECONDS
 from chronik.testing import Cluster
 from chronik.testing.replicas import ReplicasDiffer
 
 STAGES = {
-    "wal": "metadata in the leader's WAL, p99 ms",
-    "sent": "metadata sent to followers, p99 ms",
-    "committed": "metadata on a majority, p99 ms",
-    "applied": "metadata applied where it was asked for, p99 ms",
-    "followers": "metadata applied on a follower, p99 ms",
+    "wal": "metadata in the leader's WAL",
+    "sent": "metadata sent to followers",
+    "committed": "metadata on a majority",
+    "applied": "metadata applied where it was asked for",
+    "followers": "metadata applied on a follower",
 }
+SHARES = {"p50 ms": 0.5, "p99 ms": 0.99}
 BOUNDS = (*SECONDS, math.inf)
 WATERMARK = "watermark known to a follower, p99 ms"
+BESIDE_DATA = "metadata on a majority beside a flood of data, p99 ms"
+FLOOD_BYTES = 64 * 1024
+FLOODED_TOPICS_MAX = 200
+"""Enough for a p99; the flood writes some 100 MB a second."""
 DIFFERING = "replicas differ after all of that"
 Buckets = dict[tuple[str, float], float]
 """Cumulative counts by label and upper bound."""
@@ -34,7 +40,7 @@ def inside(brokers: Brokers, count: int) -> Results:
     """Nothing for Apache Kafka, which has no such figures."""
     if not isinstance(brokers, Cluster):
         return {}
-    return {**stages(brokers, count), **watermarks(brokers, count)}
+    return {**stages(brokers, count), **watermarks(brokers, count), **beside_data(brokers, count)}
 
 
 def agreement(brokers: Brokers) -> Results:
@@ -58,7 +64,40 @@ def stages(cluster: Cluster, count: int) -> Results:
     for number in range(count):
         create(admin, f"staged-{number}")
     after = scrape(cluster, metric, label)
-    return {figure: p99_ms(before, after, stage) for stage, figure in STAGES.items()}
+    return {
+        f"{figure}, {name}": quantile_ms(before, after, stage, share)
+        for stage, figure in STAGES.items()
+        for name, share in SHARES.items()
+    }
+
+
+def beside_data(cluster: Cluster, count: int) -> Results:
+    """Topics are created one by one while the WAL of every node has more data than it can take (S16)."""
+    create(admin_of(cluster), "flood", partitions=len(cluster.nodes))
+    settle(cluster, "flood")
+    is_over = threading.Event()
+
+    def flood() -> None:
+        producer = producer_of(cluster, acks="1", **{"queue.buffering.max.messages": 2_000})
+        while not is_over.is_set():
+            try:
+                producer.produce("flood", bytes(FLOOD_BYTES))
+            except BufferError:
+                producer.poll(0.01)
+        producer.flush(DEADLINE_S)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        metric, label = "chronik_metadata_write_seconds", "stage"
+        before, admin = scrape(cluster, metric, label), admin_of(cluster)
+        for number in range(min(count, FLOODED_TOPICS_MAX)):
+            create(admin, f"beside-{number}")
+        after = scrape(cluster, metric, label)
+    finally:
+        is_over.set()
+        thread.join()
+    return {BESIDE_DATA: quantile_ms(before, after, "committed", 0.99)}
 
 
 def watermarks(cluster: Cluster, count: int) -> Results:
@@ -70,7 +109,7 @@ def watermarks(cluster: Cluster, count: int) -> Results:
     producer = producer_of(cluster)
     for _ in range(count):
         send(producer, "watermark")
-    return {WATERMARK: p99_ms(before, scrape(cluster, metric), "")}
+    return {WATERMARK: quantile_ms(before, scrape(cluster, metric), "", 0.99)}
 
 
 def scrape(cluster: Cluster, metric: str, label: str = "") -> Buckets:
@@ -87,13 +126,15 @@ def scrape(cluster: Cluster, metric: str, label: str = "") -> Buckets:
     return found
 
 
-def p99_ms(before: Buckets, after: Buckets, label: str) -> float:
+def quantile_ms(before: Buckets, after: Buckets, label: str, share: float) -> float:
     """Of what was added between two scrapes."""
-    return 1000 * quantile({bound: after[label, bound] - before[label, bound] for bound in BOUNDS}, 0.99)
+    return 1000 * quantile({bound: after[label, bound] - before[label, bound] for bound in BOUNDS}, share)
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:
     """Out of cumulative counts by upper bound, evenly spread within a bucket (as Prometheus does)."""
+    if not buckets[math.inf]:
+        raise ValueError("a quantile of no samples")
     wanted = share * buckets[math.inf]
     lower, before = 0.0, 0.0
     for bound in sorted(buckets):
@@ -104,4 +145,4 @@ def quantile(buckets: dict[float, float], share: float) -> float:
                 else lower + (bound - lower) * (wanted - before) / (buckets[bound] - before)
             )
         lower, before = bound, buckets[bound]
-    return 0.0
+    raise ValueError("counts that are not cumulative")

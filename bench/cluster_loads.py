@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import threading
 import time
@@ -54,9 +55,9 @@ def create(admin: AdminClient, *names: str, partitions: int = 1) -> float:
     return time.monotonic() - began
 
 
-def producer_of(brokers: Brokers) -> confluent_kafka.Producer:
+def producer_of(brokers: Brokers, **config: object) -> confluent_kafka.Producer:
     return confluent_kafka.Producer(
-        {"bootstrap.servers": brokers.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
+        {"bootstrap.servers": brokers.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0, **config}
     )
 
 
@@ -94,11 +95,14 @@ def one_message(brokers: Brokers, count: int) -> Results:
 
 
 def many_threads(brokers: Brokers, seconds: float) -> Results:
-    """kafka-python, one message at a time in each thread, producers shared among threads."""
+    """kafka-python, one message at a time in each thread, producers shared among threads.
+
+    Producers do not try again by themselves: every error that a client meets counts.
+    """
     create(admin_of(brokers), "threads", partitions=PARTITIONS)
     settle(brokers, "threads")
     producers = [
-        KafkaProducer(bootstrap_servers=brokers.bootstrap.split(","), acks="all", linger_ms=0)
+        KafkaProducer(bootstrap_servers=brokers.bootstrap.split(","), acks="all", linger_ms=0, retries=0)
         for _ in range(SHARED_PRODUCERS)
     ]
     taken: list[float] = []
@@ -131,6 +135,155 @@ def many_threads(brokers: Brokers, seconds: float) -> Results:
         "128 threads acks=all, p95 ms": percentile(taken, 0.95),
         "128 threads acks=all, p99 ms": percentile(taken, 0.99),
         "128 threads acks=all, failed": len(failures),
+    }
+
+
+def many_sends(brokers: Brokers, seconds: float) -> Results:
+    """The same with librdkafka, whose interpreter is not the limit: each of 128 slots sends its next message
+    when its last one is acknowledged. Retries are off, and errors of connections count too."""
+    topic = "sends"
+    create(admin_of(brokers), topic, partitions=PARTITIONS)
+    settle(brokers, topic)
+    taken: list[float] = []
+    failures: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": brokers.bootstrap,
+            "acks": "all",
+            "linger.ms": 0,
+            "retries": 0,
+            "log_level": 0,
+            "error_cb": failures.append,
+        }
+    )
+    value = b"x" * RECORD_BYTES
+    under_way = THREADS
+
+    def start(partition: int) -> None:
+        answer = partial(delivered, partition, time.monotonic())
+        producer.produce(topic, value, partition=partition, on_delivery=answer)
+
+    def delivered(partition: int, sent_at: float, error: Any, _: Any) -> None:
+        nonlocal under_way
+        now = time.monotonic()
+        failures.append(error) if error else taken.append(1000 * (now - sent_at))
+        if now < until:
+            start(partition)
+        else:
+            under_way -= 1
+
+    producer.list_topics(topic, timeout=30)
+    began = time.monotonic()
+    until = began + seconds
+    for slot in range(THREADS):
+        start(slot % PARTITIONS)
+    while under_way:
+        producer.poll(0.1)
+        if time.monotonic() > until + 60:
+            raise RuntimeError(f"{under_way} sends were not answered")
+    elapsed = time.monotonic() - began
+    return {
+        "128 sends by librdkafka acks=all, msg/s": len(taken) / elapsed,
+        "128 sends by librdkafka acks=all, p50 ms": percentile(taken, 0.5),
+        "128 sends by librdkafka acks=all, p95 ms": percentile(taken, 0.95),
+        "128 sends by librdkafka acks=all, p99 ms": percentile(taken, 0.99),
+        "128 sends by librdkafka acks=all, failed": len(failures),
+    }
+
+
+def end_of(consumer: confluent_kafka.Consumer, topic: str) -> int:
+    """Where partition 0 ends. The broker that is asked may not know a new topic yet."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=5)[1])
+        except confluent_kafka.KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def wake(brokers: Brokers, count: int) -> Results:
+    """How long after its acknowledgement a record reaches a consumer that long-polls for it (S26)."""
+    create(admin_of(brokers), "wake")
+    settle(brokers, "wake")
+    settings = {"bootstrap.servers": brokers.bootstrap, "group.id": "wake", "log_level": 0}
+    consumer = confluent_kafka.Consumer({**settings, "fetch.wait.max.ms": 5_000, "fetch.min.bytes": 1})
+    consumer.assign([confluent_kafka.TopicPartition("wake", 0, end_of(consumer, "wake"))])
+    arrived: queue.Queue[float] = queue.Queue()
+
+    def receive() -> None:
+        while arrived.qsize() < count + 1 and not is_over.is_set():
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                arrived.put(time.monotonic())
+
+    is_over = threading.Event()
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    producer = producer_of(brokers)
+    acked = []
+    for _ in range(count + 1):
+        send(producer, "wake")
+        acked.append(time.monotonic())
+        time.sleep(0.005)  # the consumer asks again
+    receiver.join(60)
+    is_over.set()
+    taken = [1000 * max(0.0, arrived.get_nowait() - moment) for moment in acked]
+    consumer.close()
+    return {
+        "long poll answered after the commit, p50 ms": percentile(taken[1:], 0.5),
+        "long poll answered after the commit, p99 ms": percentile(taken[1:], 0.99),
+    }
+
+
+def acks_1(brokers: Brokers, count: int) -> Results:
+    """Records sent with acks=1 are all consumed (S24)."""
+    create(admin_of(brokers), "acks-1", partitions=3)
+    settle(brokers, "acks-1")
+    settings = {"bootstrap.servers": brokers.bootstrap, "log_level": 0}
+    producer = confluent_kafka.Producer({**settings, "acks": 1, "linger.ms": 0})
+    for number in range(count):
+        producer.produce("acks-1", b"x" * 100, partition=number % 3)
+        producer.poll(0)
+    if producer.flush(60):
+        raise RuntimeError("not every record was sent")
+    consumer = confluent_kafka.Consumer({**settings, "group.id": "acks-1"})
+    consumer.assign([confluent_kafka.TopicPartition("acks-1", number, 1) for number in range(3)])
+    found, until = 0, time.monotonic() + 30
+    while found < count and time.monotonic() < until:
+        found += sum(message.error() is None for message in consumer.consume(1_000, 0.2))
+    consumer.close()
+    return {"consumed of what acks=1 took, %": 100 * found / count}
+
+
+def visible(brokers: Brokers, count: int) -> Results:
+    """From the answer to CreateTopics until every node names the topic; then of 100 made at once (S14)."""
+    admin = admin_of(brokers)
+    nodes = [
+        AdminClient({"bootstrap.servers": address, "log_level": 0})
+        for address in brokers.bootstrap.split(",")
+    ]
+
+    def until_seen(names: set[str]) -> float:
+        began = time.monotonic()
+        for node in nodes:
+            while not names <= node.list_topics(timeout=30).topics.keys():
+                pass
+        return time.monotonic() - began
+
+    until_seen(set())
+    taken = []
+    for number in range(count):
+        create(admin, f"seen-{number}")
+        taken.append(1000 * until_seen({f"seen-{number}"}))
+    many = {f"seen-many-{number}" for number in range(100)}
+    began = time.monotonic()
+    create(admin, *many)
+    until_seen(many)
+    return {
+        "topic named by every node, p99 ms": percentile(taken, 0.99),
+        "100 topics at once, named by every node, s": time.monotonic() - began,
     }
 
 
@@ -214,6 +367,7 @@ def topics(brokers: Brokers, count: int) -> Results:
     return {
         "create one topic, p50 ms": percentile(taken, 0.5),
         "create one topic, p99 ms": percentile(taken, 0.99),
+        "create one topic, mean ms": sum(taken) / len(taken),
         "100 topics in a request, topics/s": 100 / together,
     }
 

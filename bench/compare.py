@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from bench.bars import end
 from bench.workloads import Workload, workloads
 from tests.apache import ApacheKafka
 from tests.node import ChronikNode
@@ -158,9 +160,14 @@ def table(states: dict[str, Figures], loads: list[Workload]) -> Table:
     return out
 
 
+def pairs_of(values: dict[str, list[float]]) -> list[float]:
+    """Ours over theirs, round by round."""
+    return [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
+
+
 def row(figure: str, values: dict[str, list[float]], aim: float | None) -> list[str]:
     medians = [shown(statistics.median(values[name])) if values[name] else "" for name in KINDS]
-    pairs = [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
+    pairs = pairs_of(values)
     ratio = f"{statistics.median(pairs):.2f}" if pairs else ""
     if pairs and aim is not None:
         colour = "green" if statistics.median(pairs) >= aim else "red"
@@ -180,7 +187,20 @@ def chosen(loads: list[Workload], name: str) -> list[Workload]:
     return [load for load in loads if name in load.name or (load.topic in topics and not load.reads)]
 
 
-def main() -> None:
+def missed(states: dict[str, Figures], loads: list[Workload]) -> list[str]:
+    """Loads whose median ratio is below what is aimed at, or that gave no pair of figures."""
+    out = []
+    for state, figures in states.items():
+        for load in loads:
+            ratios = pairs_of(figures[load.name])
+            if not ratios:
+                out.append(f"{load.name}, {STATES[state]}: no pair of figures")
+            elif (ratio := statistics.median(ratios)) < load.target:
+                out.append(f"{load.name}, {STATES[state]}: {ratio:.2f}, not {load.target}")
+    return out
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
     parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
@@ -202,7 +222,8 @@ def main() -> None:
     console.print(table(states, loads))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(states, indent=2) + "\n")
+    return end(console, [] if options.only else missed(states, loads))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,13 +2,14 @@
 
 A topic is filled with far more than the node keeps in memory. Consumers in a process of their own read it
 from its start to its end, over and over, as quickly as they get it. A probe sends one small record at a time,
-at a steady rate, to another topic with acks=all.
+at a steady rate, to another topic with acks=all. The exit code is 1 if a ratio misses its bar.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import sys
 import tempfile
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -19,12 +20,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from bench.windows import PROBED, Latencies, arguments, measure, ratios, table
+from bench.bars import end
+from bench.windows import PROBED, Latencies, above, arguments, measure, ratios, table
 from tests.node import ChronikNode
 
 DEADLINE_S = 120
 HISTORY = "history"
 RECORD_BYTES = 1_000
+RATIOS_MAX = {0.5: 3.0, 0.99: 5.0}
+"""How many times as long a record may take while history is read: medians of neighbouring windows, by share.
+The readers take a whole processor beside the node's, so on two cores some of it is theirs."""
 
 
 def fill(node: ChronikNode, megabytes: int, partitions: int) -> None:
@@ -95,13 +100,16 @@ def run(node: ChronikNode, args: argparse.Namespace) -> tuple[list[Latencies], l
     return quiet, busy, read_bytes.value / (args.pairs * args.seconds)
 
 
-def report(quiet: list[Latencies], busy: list[Latencies], bytes_per_second: float) -> None:
+def report(quiet: list[Latencies], busy: list[Latencies], bytes_per_second: float) -> list[str]:
+    """What misses its bar is returned."""
     console = Console(soft_wrap=True)
     console.print(table({"nobody reads history": quiet, "history is read": busy}))
     console.print(f"{ratios(quiet, busy)}; history was read at {bytes_per_second / 1e6:.0f} MB/s")
+    missed = [] if bytes_per_second else ["no history was read"]
+    return missed + above(quiet, busy, RATIOS_MAX)
 
 
-def main() -> None:
+def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--megabytes", type=int, default=1_000, help="of history")
     parser.add_argument("--partitions", type=int, default=6, help="of the topic with the history")
@@ -109,8 +117,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chronik-bench-") as folder:
         node = ChronikNode(Path(folder))
         with node:
-            report(*run(node, args))
+            return end(Console(), report(*run(node, args)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

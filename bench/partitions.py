@@ -2,7 +2,9 @@
 
 - One commit round with 1, 100 and 1,000 dirty partitions: how many syncs, how long. Beside it what the
   same appends would cost with a file and a sync per partition.
-- A node with 10,000 idle partitions: start-up time and memory.
+- A node with 10,000 idle partitions beside one with none: start-up time, memory, latency of one record.
+
+The exit code is 1 if a round needs more than one sync, or if idle partitions cost more than their bars.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import asyncio
 import os
 import statistics
+import sys
 import tempfile
 import time
 import uuid
@@ -21,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from bench.windows import PROBED, measure, percentile
 from chronik.model import TopicPartition
 from chronik.records.batch import read_header
 from chronik.records.reader import Record
@@ -33,6 +37,13 @@ from chronik.storage.wal import PROFILES, WalOptions
 from tests.node import ChronikNode
 
 BATCH_VALUE_BYTES = 256
+SYNCS_MAX = 1
+"""Of a commit round, however many partitions it has batches for."""
+IDLE_KB_MAX = 20
+"""Memory of an idle partition: what 10,000 take beyond a node that has none (T33)."""
+IDLE_LATENCY_RATIO_MAX = 1.5
+"""How much longer one record may take beside 10,000 idle partitions than beside none (L05)."""
+PROBES_PER_SECOND = 200
 
 
 class TimedFile(RealFile):
@@ -105,7 +116,8 @@ def file_per_partition(folder: Path, partitions: int, rounds: int) -> float:
     return statistics.median(took)
 
 
-def print_rounds(console: Console, rounds: int) -> None:
+def print_rounds(console: Console, rounds: int) -> list[str]:
+    """What misses its bar is returned."""
     table = Table(title="one commit round, one batch for each dirty partition")
     for heading in (
         "dirty partitions",
@@ -115,20 +127,33 @@ def print_rounds(console: Console, rounds: int) -> None:
         "a file for each, ms",
     ):
         table.add_column(heading, justify="right")
+    missed = []
     for partitions in (1, 100, 1000):
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             took, in_sync, count = asyncio.run(commit_rounds(Path(folder), partitions, rounds))
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             apart = file_per_partition(Path(folder), partitions, max(3, rounds // partitions))
         table.add_row(f"{partitions:,}", f"{took:.2f}", f"{in_sync:.2f}", f"{count:.1f}", f"{apart:,.1f}")
+        if count > SYNCS_MAX:
+            missed.append(f"{partitions:,} dirty partitions: {count:.1f} syncs a round, not {SYNCS_MAX}")
     console.print(table)
+    return missed
 
 
-def print_idle(console: Console, partitions: int) -> None:
+def print_idle(console: Console, partitions: int) -> list[str]:
+    """What misses its bar is returned: each is a ratio to the same node without partitions."""
     table = Table(title="one node, idle")
-    for heading in ("partitions", "creation, s", "start, s", "memory, MB", "KB per partition"):
+    for heading in (
+        "partitions",
+        "creation, s",
+        "start, s",
+        "memory, MB",
+        "KB per partition",
+        "one record p50, ms",
+    ):
         table.add_column(heading, justify="right")
-    base_mb = 0.0
+    base_mb = base_ms = 0.0
+    missed = []
     for count in (0, partitions):
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             node = ChronikNode(Path(folder))
@@ -140,33 +165,52 @@ def print_idle(console: Console, partitions: int) -> None:
                 node.stop(timeout_s=60)
                 start = node.start()
                 mb = node.rss_bytes() / 1e6
+                create(node, 1, topic=PROBED, per_topic=1)
+                measure(node, 1.0, PROBES_PER_SECOND)  # warm
+                took = percentile(measure(node, 3.0, PROBES_PER_SECOND), 0.5)
                 node.stop(timeout_s=60)
             finally:
                 node.kill()
-        each = f"{(mb - base_mb) * 1000 / count:.1f}" if count else ""
-        base_mb = mb
-        table.add_row(f"{count:,}", f"{creation:.2f}", f"{start:.2f}", f"{mb:.0f}", each)
+        each = (mb - base_mb) * 1000 / count if count else 0.0
+        if count and each > IDLE_KB_MAX:
+            missed.append(f"an idle partition takes {each:.1f} KB, more than {IDLE_KB_MAX}")
+        if count and took > IDLE_LATENCY_RATIO_MAX * base_ms:
+            missed.append(
+                f"a record takes {took / base_ms:.2f} times as long beside {count:,} idle partitions, "
+                f"more than {IDLE_LATENCY_RATIO_MAX}"
+            )
+        base_mb, base_ms = mb, took
+        table.add_row(
+            *(f"{count:,}", f"{creation:.2f}", f"{start:.2f}", f"{mb:.0f}"),
+            *(f"{each:.1f}" if count else "", f"{took:.2f}"),
+        )
     console.print(table)
+    return missed
 
 
-def create(node: ChronikNode, partitions: int, per_topic: int = 100) -> None:
+def create(node: ChronikNode, partitions: int, topic: str = "idle", per_topic: int = 100) -> None:
     if not partitions:
         return
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.bootstrap})
-    topics = [NewTopic(f"idle-{n}", per_topic, 1) for n in range(partitions // per_topic)]
+    topics = [
+        NewTopic(topic if per_topic == 1 else f"{topic}-{n}", per_topic, 1)
+        for n in range(partitions // per_topic)
+    ]
     for future in admin.create_topics(topics, request_timeout=120, operation_timeout=120).values():
         future.result(120)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--partitions", type=int, default=10_000, help="idle partitions of the second table")
     options = parser.parse_args()
     console = Console()
-    print_rounds(console, options.rounds)
-    print_idle(console, options.partitions)
+    missed = print_rounds(console, options.rounds) + print_idle(console, options.partitions)
+    for miss in missed:
+        console.print(f"[red]missed: {miss}[/red]")
+    return int(bool(missed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,7 +2,8 @@
 
 For every profile a node of its own: one record at a time, records of many writers at once, and topics created
 one by one; all acknowledged by the disk. Rounds a second show what is saved: with `medium` and `low` the same
-load needs fewer syncs.
+load needs fewer syncs. The exit code is 1 if a profile is slower than it may be. `--write` puts the figures
+into docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import itertools
 import statistics
+import sys
 import tempfile
 import time
 import urllib.request
@@ -25,8 +27,18 @@ from chronik.client.admin import NewTopic
 from chronik.storage.wal import PROFILES
 from tests.node import ChronikNode
 
+PAGE = Path(__file__).parents[1] / "docs" / "OPERATIONS.md"
+BEGIN, END = "<!-- bench-profiles: begin -->", "<!-- bench-profiles: end -->"
 WRITERS = 32
 VALUE = b"x" * 256
+ONE_RECORD, TOPIC_CREATION = "one record p50, ms", "topic creation p50, ms"
+BARS_MS = {
+    "ultra": {ONE_RECORD: 2, TOPIC_CREATION: 5},
+    "high": {ONE_RECORD: 5, TOPIC_CREATION: 10},
+    "medium": {ONE_RECORD: 10, TOPIC_CREATION: 20},
+    "low": {ONE_RECORD: 20, TOPIC_CREATION: 50},
+}
+"""What each profile may take (S20)."""
 
 
 async def timed(work: Callable[[int], Awaitable[object]], count: int, first: int = 0) -> list[float]:
@@ -66,12 +78,12 @@ async def measure(node: ChronikNode, count: int) -> dict[str, float]:
         many = sorted(itertools.chain(*await asyncio.gather(*map(writer, range(WRITERS)))))
         seconds = time.perf_counter() - began
         return {
-            "one record p50, ms": statistics.median(single),
+            ONE_RECORD: statistics.median(single),
             f"{WRITERS} writers p50, ms": statistics.median(many),
             f"{WRITERS} writers p99, ms": many[int(len(many) * 0.99)],
             "records/s": len(many) / seconds,
             "rounds/s": (wal_rounds(node) - rounds) / seconds,
-            "topic creation p50, ms": statistics.median(topics),
+            TOPIC_CREATION: statistics.median(topics),
         }
 
 
@@ -84,12 +96,41 @@ def wal_rounds(node: ChronikNode) -> float:
     raise LookupError("the node counts no WAL rounds")
 
 
-def main() -> None:
+def missed(profile: str, found: dict[str, float]) -> list[str]:
+    """Figures of a profile that are above their bars."""
+    bars = BARS_MS[profile].items()
+    return [
+        f"{profile}: {name} {found[name]:.2f}, not below {bar}" for name, bar in bars if found[name] >= bar
+    ]
+
+
+def shown(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def markdown(results: dict[str, dict[str, float]]) -> str:
+    headings = ["profile", *next(iter(results.values()))]
+    rows = [[profile, *map(shown, found.values())] for profile, found in results.items()]
+    lines = [headings, ["---", *(["---:"] * (len(headings) - 1))], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def with_figures(page: str, table: str) -> str:
+    """The page with another table between the two marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{table}{END}{after}"
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="calls of each kind")
+    parser.add_argument("--write", action="store_true", help=f"put the figures into {PAGE.name}")
     options = parser.parse_args()
     table = Table(title="WAL profiles")
     table.add_column("profile")
+    misses: list[str] = []
+    results: dict[str, dict[str, float]] = {}
     for place, profile in enumerate(PROFILES):
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             node = ChronikNode(Path(folder), wal_profile=profile)
@@ -101,11 +142,17 @@ def main() -> None:
         if place == 0:
             for heading in found:
                 table.add_column(heading, justify="right")
-        table.add_row(
-            profile, *(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in found.values())
-        )
-    Console().print(table)
+        misses += missed(profile, found)
+        results[profile] = found
+        table.add_row(profile, *map(shown, found.values()))
+    console = Console()
+    console.print(table)
+    if options.write:
+        PAGE.write_text(with_figures(PAGE.read_text(), markdown(results)))
+    for miss in misses:
+        console.print(f"[red]missed: {miss}[/red]")
+    return int(bool(misses))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

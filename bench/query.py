@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
-from bench.cluster import verdict
+from bench.bars import end, unmeasured, verdict
 from bench.compare import RESULTS, in_turn
 from chronik.admin.peers import request_json
 from chronik.testing import Cluster
@@ -311,9 +311,7 @@ def topics(_node: QueryNode, scale: float) -> Iterator[tuple[str, float]]:
 
         async def seen(names: set[str]) -> None:
             for number in range(3):
-                while not names <= {
-                    one["name"] for one in (await call(number, "GET", "/admin/topics"))["topics"]
-                }:
+                while not names <= {one["name"] for one in await call(number, "GET", "/admin/topics")}:
                     pass
 
         async def one(number: int) -> float:
@@ -349,6 +347,10 @@ LOADS: dict[str, Callable[[QueryNode, float], Iterator[tuple[str, float]]]] = {
 }
 
 
+def is_missed(figure: str, value: float) -> bool:
+    return figure in AIMS and verdict(AIMS[figure], value) is False
+
+
 def table(figures: Figures) -> Table:
     out = Table(title="search, SQL and HTTP")
     out.add_column("figure")
@@ -362,7 +364,7 @@ def table(figures: Figures) -> Table:
     return out
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length (1.0)")
     parser.add_argument("--load", default="", help="only the loads whose name contains this")
@@ -382,7 +384,9 @@ def main() -> None:
     console.print(table(figures))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "query.json").write_text(json.dumps(figures, indent=2) + "\n")
+    missed = [f"{one} {AIMS[one]}" for one, value in figures.items() if is_missed(one, value)]
+    return end(console, missed + ([] if options.load else unmeasured(AIMS, figures)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

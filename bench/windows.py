@@ -10,6 +10,7 @@ import asyncio
 import statistics
 import struct
 import time
+from collections.abc import Mapping
 
 from rich.table import Table
 
@@ -26,6 +27,8 @@ Latencies = list[float]
 
 
 def percentile(values: list[float], share: float) -> float:
+    if not values:
+        raise ValueError("a percentile of no samples")
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
@@ -94,3 +97,14 @@ def ratios(rested: list[Latencies], worked: list[Latencies]) -> str:
         pairs = zip(rested, worked, strict=True)
         found.append(spread([percentile(busy, share) / percentile(idle, share) for idle, busy in pairs]))
     return f"ratio of neighbouring windows: p50 {found[0]}, p99 {found[1]}"
+
+
+def above(rested: list[Latencies], worked: list[Latencies], limits: Mapping[float, float]) -> list[str]:
+    """Complaints about ratios of neighbouring windows, by share, whose median is above its limit."""
+    out = []
+    for share, limit in limits.items():
+        pairs = zip(rested, worked, strict=True)
+        ratio = statistics.median(percentile(busy, share) / percentile(idle, share) for idle, busy in pairs)
+        if ratio > limit:
+            out.append(f"p{share * 100:.0f} is {ratio:.2f} times that of its neighbour, more than {limit}")
+    return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tests import java
 from tests.process import ServerProcess
@@ -30,7 +31,12 @@ class Workload:
     """Whether it needs what another one wrote to its topics."""
 
 
-def produce(broker: ServerProcess, topic: str, count: int, size: int, *properties: str) -> float:
+class Reachable(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def produce(broker: Reachable, topic: str, count: int, size: int, *properties: str) -> float:
     output = java.run(
         f"{TOOLS}.ProducerPerformance",
         *("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"),
@@ -44,11 +50,11 @@ def produce(broker: ServerProcess, topic: str, count: int, size: int, *propertie
     return float(found[2].replace(",", "."))
 
 
-def consume(broker: ServerProcess, topic: str, count: int) -> float:
+def consume(broker: Reachable, topic: str, count: int, *options: str) -> float:
     output = java.run(
         f"{TOOLS}.ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(count)),
-        *("--timeout", "60000", "--hide-header"),
+        *("--timeout", "60000", "--hide-header", *options),
         options=CLIENT_OPTIONS,
         timeout_s=DEADLINE_S,
     )

@@ -27,7 +27,7 @@ from chronik.cli.pipeline_plot import bar
 from chronik.client import Cluster as Client
 from chronik.client import Producer
 from chronik.spark.jobs.index import read_manifest
-from chronik.spark.jobs.plots import bars, lines, page, table
+from chronik.spark.jobs.plots import Part, bars, lines, table, write_report
 from chronik.testing import Cluster
 
 HERE = Path(__file__).parent
@@ -87,7 +87,17 @@ def ask_index(folder: Path, words: str) -> tuple[int, list[str]]:
     return int(found.count or 0), texts
 
 
-def write_page(folder: Path, by_country: list[tuple[Any, ...]]) -> Path:
+def ask_rejected(folder: Path) -> tuple[int, list[tuple[Any, ...]]]:
+    """How many rows were rejected, and the first ten."""
+    source = f"read_parquet('{folder}/rejected/*.parquet')"
+    (count,) = duckdb.execute(f"select count(*) from {source}").fetchall()[0]
+    query = f'select partition, "offset", reason, text from {source} order by 1, 2 limit 10'
+    return count, duckdb.execute(query).fetchall()
+
+
+def write_page(
+    folder: Path, by_country: list[tuple[Any, ...]], rejected: tuple[int, list[tuple[Any, ...]]]
+) -> list[Path]:
     query = """
         select country, epoch(date_trunc('minute', "at")) as minute, count(*) from read_parquet(?)
         group by all order by minute
@@ -95,14 +105,16 @@ def write_page(folder: Path, by_country: list[tuple[Any, ...]]) -> Path:
     series: dict[str, list[tuple[float, float]]] = {}
     for country, minute, count in duckdb.execute(query, [f"{folder}/orders/*.parquet"]).fetchall():
         series.setdefault(country, []).append((minute, count))
-    body = [
-        lines("Orders by minute", dict(sorted(series.items())), ["09:00", "09:30"]),
-        bars("Amount by country", [(row[0], row[2], "#2b6cb0") for row in by_country]),
+    count, shown = rejected
+    body: list[Part] = [
+        lines("Orders by minute", "orders per minute", dict(sorted(series.items()))),
+        bars("Amount by country", "amount", [(row[0], row[2], "#2b6cb0") for row in by_country]),
         table(["country", "#orders", "#amount"], by_country),
+        f"<h2>Rejected orders: {count:,}</h2>",
+        f"<p>The first {len(shown)} of them.</p>" if count > len(shown) else "",
+        table(["#partition", "#offset", "reason", "text"], shown),
     ]
-    path = folder / "orders.html"
-    path.write_text(page("Orders", body))
-    return path
+    return write_report(folder / "orders.html", "Orders", body)
 
 
 def main() -> None:
@@ -131,7 +143,14 @@ def main() -> None:
     print(f"{count:,} orders match {words} (search index); three of them:")
     for text in texts:
         print(f"  {text}")
-    print(f"The plot is in {write_page(folder, by_country)}")
+    rejected = ask_rejected(folder)
+    print_table(
+        ["#partition", "#offset", "reason"],
+        [list(row[:3]) for row in rejected[1]],
+        title=f"rejected orders: {rejected[0]:,}, the first {len(rejected[1])} of them",
+    )
+    page, *plots = write_page(folder, by_country, rejected)
+    print(f"The report is in {page}, its plots in {', '.join(plot.name for plot in plots)}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.compat.recording import record_requests
+
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("chronik", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("chronik")
@@ -22,6 +24,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("chronik", "kafka"),
         default="chronik",
         help="what the compatibility tests run against; Apache Kafka shows whether a test itself is right",
+    )
+    parser.addoption(
+        "--write-protocol",
+        action="store_true",
+        help="add to tests/compat/protocol.tsv which client sent which API and version, for docs/PROTOCOL.md",
+    )
+    parser.addoption(
+        "--write-differences",
+        action="store_true",
+        help="keep how many answers were compared with Apache Kafka's, for docs/DIFFERENCES.md",
+    )
+    parser.addoption(
+        "--hostile-connections",
+        type=int,
+        default=600,
+        help="connection attempts of the hostile client (make hostile: 10,000)",
+    )
+    parser.addoption(
+        "--write-rights",
+        action="store_true",
+        help="keep what each API refuses without each right (with --broker kafka)",
     )
     parser.addoption(
         "--compaction-updates",
@@ -42,6 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cluster-rounds", type=int, default=3, help="rounds of kill -9 under load in the cluster tests"
     )
     parser.addoption(
+        "--upgrade-rounds", type=int, default=0, help="upgrades and ways back of all nodes (make upgrade: 10)"
+    )
+    parser.addoption(
         "--fault-seconds",
         type=float,
         default=20.0,
@@ -54,3 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--spark-kill-rounds", type=int, default=1, help="rounds of kill -9 for each kind of Spark job"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    record_requests(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 JARS = Path(os.environ.get("JARS_DIR", ROOT / ".jars"))
+
+SEVERAL_TOOLS = ROOT / "tests" / "compat" / "foreign" / "java" / "SeveralTools.java"
+_ENDED = re.compile(r"^==== (\d+)\n", re.MULTILINE)
 
 CURRENT = "kafka"
 """Apache Kafka 4.1; the other sets are `kafka-2.8` and `kafka-0.11`."""
@@ -78,3 +82,18 @@ def run(
     if check and done.returncode != 0:
         raise JavaFailed(f"{main} ended with {done.returncode}: {output.out[-2000:]}\n{output.err[-2000:]}")
     return output
+
+
+def run_several(*calls: tuple[str, ...], timeout_s: float = 120) -> list[Output]:
+    """Run main classes with their arguments one after the other in a single JVM; none may fail."""
+    lines = "".join("\t".join(call) + "\n" for call in calls)
+    printed = run(str(SEVERAL_TOOLS), stdin=lines, timeout_s=timeout_s)
+    outputs, since = [], 0
+    for end in _ENDED.finditer(printed.out):
+        outputs.append(Output(printed.out[since : end.start()], ""))
+        if end[1] != "0":
+            raise JavaFailed(f"{calls[len(outputs) - 1]} ended with {end[1]}: {outputs[-1].out[-2000:]}")
+        since = end.end()
+    if len(outputs) != len(calls):
+        raise JavaFailed(f"{len(outputs)} of {len(calls)} tools ended: {printed.out[-2000:]}{printed.err}")
+    return outputs

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from chronik.testing import free_ports
-from tests.process import ServerProcess
+from tests.process import HOST, ServerProcess
 
 SOURCE = Path(__file__).parents[1] / "src"
+RECORDER = Path(__file__).parent / "recorder"
+"""Notes which client sends what, for docs/PROTOCOL.md."""
 
 
 class ChronikNode(ServerProcess):
@@ -31,6 +33,16 @@ class ChronikNode(ServerProcess):
         }
         super().__init__(folder, kafka_port=int(str(self.settings["kafka_port"])), env=env)
 
+    def open_peer_ports(self) -> None:
+        """Be a cluster of one: without peers a node does not listen on its WAL and Raft ports."""
+        config = self.data_dir.parent / "chronik.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        addresses = "\n".join(
+            f'{name} = "{HOST}:{self.settings[f"{name}_port"]}"' for name in ("kafka", "wal", "raft", "http")
+        )
+        config.write_text(f"[[peers]]\nid = {self.settings.get('node_id', 1)}\n{addresses}\n")
+        self.settings["config"] = config
+
     @property
     def data_dir(self) -> Path:
         return Path(str(self.settings["data_dir"]))
@@ -50,7 +62,7 @@ class ChronikNode(ServerProcess):
         inherited = {
             name: value for name, value in super().environment().items() if not name.startswith("CHRONIK_")
         }
-        return {**inherited, "PYTHONPATH": str(SOURCE), **self.env}
+        return {**inherited, "PYTHONPATH": f"{RECORDER}:{SOURCE}", **self.env}
 
     def segment_files(self, topic: str) -> list[Path]:
         return sorted(self.data_dir.rglob(f"{topic}-*/*.log"))

@@ -140,7 +140,7 @@ class ServerProcess:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
-        raise ServerFailed(f"{self.name} has no resident memory")
+        raise ServerFailed(f"{self.name} has no resident memory: {self.log_tail()}")
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)

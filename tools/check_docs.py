@@ -1,7 +1,8 @@
 """Documentation that says what the code does: reference pages are generated, everything else is compared.
 
-`check_docs.py` fails when a generated page is stale or when any page names a flag, a variable or a file that
-does not exist. `check_docs.py --write` writes the generated pages.
+`check_docs.py` fails when a generated page is stale, when any page names a flag, a variable, a file or a
+heading that does not exist, or when the site does not list it. `check_docs.py --write` writes the generated
+pages.
 """
 
 from __future__ import annotations
@@ -16,12 +17,22 @@ import typer
 
 from chronik.cli import build
 from chronik.cli.settings import plain
-from chronik.config import BOOTSTRAP_VARIABLE, ENV_PREFIX, table
+from chronik.config import ENV_PREFIX, table
+from chronik.config_sources import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from chronik.metadata.broker_config import BROKER_CONFIGS, READ_ONLY
+from chronik.metadata.client_metrics import CLIENT_METRICS_CONFIGS
+from chronik.metadata.config_def import ConfigDef
+from chronik.metadata.group_config import GROUP_CONFIGS
 from chronik.metadata.topic_config import TOPIC_CONFIGS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.dashboard import dashboard
+from tools.difference_docs import differences_page
+from tools.format_docs import formats_page
 from tools.http_docs import http_page, metrics_page, unknown_metrics
+from tools.man_pages import without_markup
+from tools.protocol_docs import protocol_page
+from tools.site import site_mistakes
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION_HEAD = """\
@@ -40,9 +51,30 @@ CONFIGS_HEAD = """
 These go by Kafka's names and are changed in a running cluster: `chronik config set`, Apache Kafka's tools,
 any admin client. A change holds from the next request on. `chronik config get` shows values and where they
 come from: the topic, this broker, all brokers, the node's settings, the default.
+The table of Apache Kafka's own configs is made by `python tools/kafka_configs.py` from its jars.
 
 | topic config | brokers' default under | default | what it does |
 |---|---|---|---|
+"""
+GROUPS_HEAD = """
+| group config | brokers' default under | default | what it does |
+|---|---|---|---|
+"""
+METRICS_HEAD = """
+| config of a client metrics subscription (KIP-714) | default | what it does |
+|---|---|---|
+"""
+WITHOUT_EFFECT_HEAD = """
+### Without effect
+
+Every other config that Apache Kafka 4.1 knows is known here too: checked by its type, stored and shown, so
+that tools that set it work, but nothing reads it. `chronik config get` says so beside its value.
+
+| resource | config | default | why |
+|---|---|---|---|
+"""
+FIXED_HEAD = """
+These are shown with Apache Kafka's defaults and, as there, not changed in a running cluster:
 """
 BROKERS_HEAD = """
 | broker config | default | what it does |
@@ -91,18 +123,42 @@ def configuration_page() -> str:
 
 
 def config_tables() -> str:
-    topics, defaults = [], set()
+    topics: list[str] = []
+    defaults: set[str] = set()
     for name, one in TOPIC_CONFIGS.items():
-        names = [server_name for server_name, _ in one.server_names]
-        defaults.update(names)
-        shown = ", ".join(f"`{server_name}`" for server_name in names)
-        topics.append(f"| `{name}` | {shown} | `{one.default}` | {one.doc} |\n")
+        defaults.update(server_name for server_name, _ in one.server_names)
+        if one.has_effect:
+            topics.append(_layered_row(name, one))
     brokers = [
         f"| `{name}` | {'fixed at start' if name in READ_ONLY else f'`{one.default}`'} | {one.doc} |\n"
         for name, one in BROKER_CONFIGS.items()
-        if name not in defaults
+        if name not in defaults and one.has_effect
     ]
-    return CONFIGS_HEAD + "".join(topics) + BROKERS_HEAD + "".join(brokers)
+    groups = [_layered_row(name, one) for name, one in GROUP_CONFIGS.items() if one.has_effect]
+    metrics = [
+        f"| `{name}` | {f'`{one.default}`' if one.default else ''} | {one.doc} |\n"
+        for name, one in CLIENT_METRICS_CONFIGS.items()
+    ]
+    return (
+        "".join((CONFIGS_HEAD, *topics, BROKERS_HEAD, *brokers, GROUPS_HEAD, *groups, METRICS_HEAD, *metrics))
+        + without_effect_table()
+    )
+
+
+def _layered_row(name: str, one: ConfigDef) -> str:
+    shown = ", ".join(f"`{server_name}`" for server_name, _ in one.server_names)
+    return f"| `{name}` | {shown} | `{one.default}` | {one.doc} |\n"
+
+
+def without_effect_table() -> str:
+    rows = []
+    for resource, table_ in (("topic", TOPIC_CONFIGS), ("group", GROUP_CONFIGS), ("broker", BROKER_CONFIGS)):
+        for name, one in table_.items():
+            if not one.has_effect and not (table_ is BROKER_CONFIGS and name in READ_ONLY):
+                default = f"`{one.default}`" if one.default else ""
+                rows.append(f"| {resource} | `{name}` | {default} | {one.doc.partition(': ')[2]} |\n")
+    fixed = [f"`{name}`" for name, one in BROKER_CONFIGS.items() if not one.has_effect and name in READ_ONLY]
+    return WITHOUT_EFFECT_HEAD + "".join(rows) + FIXED_HEAD + ",\n".join(fixed) + ".\n"
 
 
 def commands(command: Any, path: str = "chronik") -> Iterator[tuple[str, Any]]:
@@ -129,24 +185,23 @@ def command_page() -> str:
             lines += ["", "| flag | what it does |", "|---|---|"]
         for option in options:
             names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-            lines.append(f"| {names} | {without_markup(option.help or '')} |")
+            lines.append(f"| {names} | {in_a_table(option.help or '')} |")
     return COMMANDS_HEAD + "\n".join(lines) + "\n"
 
 
-def without_markup(text: str) -> str:
-    """Help without its terminal markup, safe inside a table."""
-    text = re.sub(r"(?<!\\)\[/?[a-z ]+\]", "", text).replace(r"\[", "[")
-    return " ".join(text.split()).replace("|", "\\|")
+def in_a_table(text: str) -> str:
+    return without_markup(text).replace("|", "\\|")
 
 
 def known_flags() -> set[str]:
     """Flags of the command line, and of the tools, tests and benchmarks of this repository."""
     flags = {setting.flag for setting in table().values() if setting.flag}
-    for _, command in commands(typer.main.get_command(build())):
+    root = typer.main.get_command(build())
+    for _, command in [("chronik", root), *commands(root)]:
         for parameter in command.params:
             flags.update([*parameter.opts, *parameter.secondary_opts])
     sources = [*ROOT.glob("tools/*.py"), *ROOT.glob("bench/*.py"), *ROOT.glob("tests/**/conftest.py")]
-    sources.append(ROOT / "src/chronik/sim/runner.py")
+    sources += [ROOT / "src/chronik/sim/runner.py", ROOT / "tests/fuzz/__main__.py"]
     for source in sources:
         flags.update(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source.read_text()))
     return flags | {"--help"}
@@ -154,7 +209,7 @@ def known_flags() -> set[str]:
 
 def mistakes() -> Iterator[str]:
     flags = known_flags()
-    variables = {BOOTSTRAP_VARIABLE, *(setting.env for setting in table().values())}
+    variables = {BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE, *(setting.env for setting in table().values())}
     for page in pages():
         for number, line in enumerate(page.read_text().splitlines(), 1):
             where = f"{page.relative_to(ROOT)}, line {number}"
@@ -164,9 +219,6 @@ def mistakes() -> Iterator[str]:
             for variable in re.findall(rf"\b{ENV_PREFIX}[A-Z_]+\b", line):
                 if variable not in variables:
                     yield f"{where}: nothing reads {variable}"
-            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
-                if not (page.parent / target).exists():
-                    yield f"{where}: there is no {target}"
 
 
 def unread_settings() -> Iterator[str]:
@@ -185,7 +237,12 @@ def main() -> int:
         ROOT / "docs" / "CLI.md": command_page(),
         ROOT / "docs" / "HTTP.md": http_page(),
         ROOT / "docs" / "METRICS.md": metrics_page(),
+        ROOT / "docs" / "PROTOCOL.md": protocol_page(),
+        ROOT / "docs" / "DIFFERENCES.md": differences_page(),
+        ROOT / "docs" / "FORMATS.md": formats_page((ROOT / "docs" / "FORMATS.md").read_text()),
     }
+    grafana = ROOT / "deploy" / "grafana" / "chronik.json"
+    generated[grafana] = dashboard(grafana.read_text())
     if "--write" in sys.argv[1:]:
         for path, text in generated.items():
             path.write_text(text)
@@ -194,7 +251,7 @@ def main() -> int:
         for path, text in generated.items()
         if not path.exists() or path.read_text() != text
     ]
-    found += [*mistakes(), *unread_settings(), *unknown_metrics(ROOT)]
+    found += [*mistakes(), *site_mistakes(), *unread_settings(), *unknown_metrics(ROOT)]
     for mistake in found:
         print(mistake, file=sys.stderr)
     return 1 if found else 0

@@ -14,6 +14,8 @@ import sys
 from dataclasses import dataclass
 
 JAVA_MAJOR_MIN = 17
+GO_MINOR_MIN = 21
+"""From here on Go fetches the toolchain that a module asks for."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Program:
             major = java_major()
             if major < JAVA_MAJOR_MIN:
                 return f"Java {major} is too old, {JAVA_MAJOR_MIN} or later is needed"
+        if self.name == "Go":
+            minor = go_minor()
+            if minor < GO_MINOR_MIN:
+                return f"Go 1.{minor} is too old, 1.{GO_MINOR_MIN} or later is needed"
         return None
 
 
@@ -47,6 +53,10 @@ PROGRAMS = (
         ("chromium", "chromium-driver"),
         "the console's browser tests",
     ),
+    Program("Go", ("go",), ("golang-go",), "the round trips of Go's Kafka clients"),
+    Program("Node.js", ("node",), ("nodejs",), "the round trip of kafkajs"),
+    Program("npm", ("npm",), ("npm",), "fetching kafkajs"),
+    Program("kcat", ("kcat",), ("kcat",), "the round trip of kcat"),
     Program("OpenSSL", ("openssl",), ("openssl",), "the certificate that the TLS tests use"),
 )
 
@@ -58,6 +68,12 @@ def java_major() -> int:
         return 0
     major = int(match[1])
     return int(match[2] or 0) if major == 1 else major
+
+
+def go_minor() -> int:
+    result = subprocess.run(["go", "version"], capture_output=True, text=True, check=False)
+    match = re.search(r"go1\.(\d+)", result.stdout)
+    return int(match[1]) if match else 0
 
 
 def install(packages: list[str]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from chronik.admin.endpoint import Access, Endpoint
+from chronik.admin.endpoint import HttpAccess, HttpEndpoint
+from chronik.admin.needs import is_by_node
 from chronik.admin.routes import ENDPOINTS
 from chronik.metrics import METRICS
 
@@ -24,6 +25,9 @@ and `/docs`; the console is at `/`.
 - Bodies are JSON of at most 1 MiB; unknown fields are refused, so a typing mistake is noticed.
 - **Key.** Calls marked *change* need the API key (`CHRONIK_ADMIN_API_KEY`) as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
   Without a key set they work only while the node listens on loopback. Calls marked *data* show records: they need the key wherever one is set.
+- **Rights.** With `authorizer=true` every call needs a login: the key, which may do everything, a user's name and password
+  (`curl -u alice`), a token of the OAuth issuer (`Authorization: Bearer TOKEN`), or a client certificate. The principal is the one that
+  Kafka's listeners know, and the ACLs in the last column decide: lists, searches and SQL show the topics that it may see, and no more.
 - Pages of other sites cannot call a node from a visitor's browser: a foreign `Origin`, or a foreign `Host` on a loopback node, gets 403.
 
 ```
@@ -33,8 +37,8 @@ curl localhost:6092/orders/_search -d '{"query": {"match": {"customer": "ada"}},
 curl localhost:6092/_sql -d '{"query": "SELECT customer, sum(total) FROM orders GROUP BY ALL"}'
 ```
 
-| call | what it does | needs |
-|---|---|---|
+| call | what it does | key | ACL |
+|---|---|---|---|
 """
 HTTP_TAIL = """
 ## Search
@@ -50,7 +54,8 @@ the query may find are indexed for this search alone. Where those are too many (
 a field that every record has), only the index answers; `lag` counts the committed records that were not searched. `"refresh": true`
 waits for the index then, five seconds at most. While others need the processors the index stands back, for ten seconds or 128 MB of
 records; up to 256 MB that are not indexed yet are kept in memory. Scores of records that are not indexed yet do not compare with others.
-Compaction does not reach the index: it holds every record that came and has not been deleted by retention.
+What DeleteRecords or retention delete is not found from then on. What compaction takes is gone from the index a second or two later,
+and a search with `"refresh": true` waits for that.
 
 With `published_index_dir` set to the folder that `chronik pipeline index --to FOLDER` publishes to (every node needs it at the same
 place), searches also find records that retention has deleted: the node's own index answers from where its log begins, the published one
@@ -84,19 +89,39 @@ A histogram `x` has the series `x_bucket`, `x_count` and `x_sum`; p99 is
 | metric | kind | labels | what it says |
 |---|---|---|---|
 """
-_ACCESS = {Access.OPEN: "", Access.DATA: "key (data)", Access.CHANGE: "key (change)"}
+_ACCESS = {
+    HttpAccess.OPEN: "",
+    HttpAccess.HEALTH: "key if `health_needs_key`",
+    HttpAccess.METRICS: "key if `metrics_need_key`",
+    HttpAccess.STATUS: "key beyond loopback",
+    HttpAccess.DATA: "key (data)",
+    HttpAccess.CHANGE: "key (change)",
+}
 
 
 def http_page() -> str:
-    rows = [f"| `{one.method} {one.path}` | {_said(one)} | {_ACCESS[one.access]} |\n" for one in ENDPOINTS]
+    rows = [
+        f"| `{one.method} {one.path}` | {_said(one)} | {_ACCESS[one.access]} | {_rights(one)} |\n"
+        for one in ENDPOINTS
+    ]
     return HTTP_HEAD + "".join(rows) + "".join(_details(one) for one in ENDPOINTS) + HTTP_TAIL
 
 
-def _said(one: Endpoint) -> str:
+def _rights(one: HttpEndpoint) -> str:
+    rights = [
+        f"{operation.name} {kind.name.replace('_', ' ').capitalize()}"
+        for operation, kind in one.needs.demands
+    ]
+    return "<br>".join((*rights, "or signed by a node") if is_by_node(one.needs) else rights).removeprefix(
+        "or "
+    )
+
+
+def _said(one: HttpEndpoint) -> str:
     return f"{one.summary}. {one.doc}".strip().replace("|", "\\|")
 
 
-def _details(one: Endpoint) -> str:
+def _details(one: HttpEndpoint) -> str:
     rows = [*_fields("query", one.query), *_fields("body", one.body)]
     if not rows:
         return ""

@@ -1,5 +1,8 @@
 """Resolve the dependencies of pyproject.toml into requirements/*.lock (`make lock`); `--check` compares them.
 
+The documentation site's generator has a lock of its own, from the dependency group `docs`: it runs in an
+environment of its own (`make site`) and needs nothing of the project.
+
 The locks carry hashes and no index address: where packages come from is the machine's business. Run it
 with the oldest supported Python: a dependency that only old Pythons need is then in the lock, and a newer
 Python merely installs one package too many.
@@ -27,26 +30,42 @@ OPTIONS = (
     "--no-emit-trusted-host",
     "--no-emit-options",
 )
+BROKER_LOCK = "requirements/broker.lock"
 RUN_LOCK = "requirements/run.lock"
 LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (RUN_LOCK, ()),
-    ("requirements/dev.lock", ("--extra", "dev", "--extra", "spark", "--constraint", RUN_LOCK)),
+    (BROKER_LOCK, ()),
+    (RUN_LOCK, ("--extra", "query", "--constraint", BROKER_LOCK)),
+    (
+        "requirements/dev.lock",
+        ("--extra", "dev", "--extra", "query", "--extra", "spark", "--constraint", RUN_LOCK),
+    ),
 )
+"""Each lock, and what of the project it holds: a broker alone, what `make run` installs, everything."""
+DOCS_LOCK = "requirements/docs.lock"
+DOCS_GROUP = "docs"
 PYTHON_OLDEST = (3, 11)
 
 
 def stale() -> Iterator[str]:
     """What pyproject.toml asks for and a lock does not hold."""
+    wanted = {DOCS_LOCK: docs_group()}
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     for lock, options in LOCKS:
+        extras = [option for option in options if option in project["optional-dependencies"]]
+        groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+        wanted[lock] = [text for group in groups for text in group]
+    for lock, texts in wanted.items():
         pins = re.findall(r"^([A-Za-z0-9._-]+)==([^ ]+)", Path(lock).read_text(), re.MULTILINE)
         held = {canonicalize_name(name): version for name, version in pins}
-        extras = [option for option in options if option in project["optional-dependencies"]]
-        wanted = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
-        for requirement in (Requirement(text) for group in wanted for text in group):
+        for requirement in map(Requirement, texts):
             version = held.get(canonicalize_name(requirement.name))
             if version is None or not requirement.specifier.contains(version, prereleases=True):
                 yield f"{lock} is stale, it has {version or 'no'} {requirement.name}: run make lock"
+
+
+def docs_group() -> list[str]:
+    groups: dict[str, list[str]] = tomllib.loads(Path("pyproject.toml").read_text())["dependency-groups"]
+    return groups[DOCS_GROUP]
 
 
 def main() -> int:
@@ -61,10 +80,12 @@ def main() -> int:
             f"this is {sys.version_info[0]}.{sys.version_info[1]}"
         )
         return 1
+    command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, *sys.argv[1:]]
     for lock, options in LOCKS:
         Path(lock).parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, *options]
-        subprocess.run([*command, "--output-file", lock, *sys.argv[1:], "pyproject.toml"], check=True)
+        subprocess.run([*command, *options, "--output-file", lock, "pyproject.toml"], check=True)
+    group = "\n".join(docs_group())
+    subprocess.run([*command, "--output-file", DOCS_LOCK, "-"], input=group, text=True, check=True)
     return 0
 
 

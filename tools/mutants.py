@@ -23,36 +23,74 @@ class Mutant(NamedTuple):
     file: str
     text: str
     replacement: str
+    failure: str = ""
+    """The row of the table of failures (docs/TESTING.md) that this is."""
+    is_quick: bool = False
+    """A few seeds are enough, so that `make test` can plant it too."""
 
 
 MUTANTS = (
     Mutant(
+        "the tag of a frame is not checked",
+        "strangers",
+        "links/seal.py",
+        "if not content or not hmac.compare_digest(self.tag(content), frame[-TAG_BYTES:]):",
+        "if not content:",
+        is_quick=True,
+    ),
+    Mutant(
+        "the number of a frame is not checked",
+        "strangers",
+        "links/seal.py",
+        'number = self._count.to_bytes(8, "big")',
+        "number = bytes(8)",
+        is_quick=True,
+    ),
+    Mutant(
+        "who is no member may have commands forwarded",
+        "strangers",
+        "cluster/receiver.py",
+        "            self._check_membership(link.peer_id, data)\n            if not",
+        "            if not",
+        is_quick=True,
+    ),
+    Mutant(
+        "the secret passes for any node",
+        "strangers",
+        "links/handshake.py",
+        "if registered and registered != public_key:",
+        "if False:",
+        is_quick=True,
+    ),
+    Mutant(
         "the watermark ignores followers",
         "cluster",
-        "replication/watermark.py",
+        "replication/watermark_rule.py",
         "lowest = min(lowest, follower_ends.get(replica, current))",
         "pass",
     ),
     Mutant(
         "a follower shows more than it has on disk",
         "cluster",
-        "replication/watermark.py",
-        "return max(current, min(told_by_leader, own_durable_end))",
-        "return max(current, told_by_leader)",
+        "replication/watermark_rule.py",
+        "return max(current, min(leader_high_watermark, own_durable_end))",
+        "return max(current, leader_high_watermark)",
     ),
     Mutant(
         "no truncation when the leader changes",
         "cluster",
-        "replication/follower.py",
-        "            log_.truncate(start.offset)\n",
+        "replication/replica.py",
+        "            log_.truncate(offset)\n",
         "            pass\n",
+        failure="T12",
     ),
     Mutant(
         "logs are compared by their ends only",
         "cluster",
-        "replication/divergence.py",
+        "replication/truncation_point.py",
         "and ours[agreed] == theirs[agreed]:",
         "and True:",
+        failure="T12",
     ),
     Mutant(
         "an opening before its metadata is dropped",
@@ -60,28 +98,31 @@ MUTANTS = (
         "replication/follower.py",
         "        self._early[head.key] = _Early(",
         "        return\n        self._early[head.key] = _Early(",
+        failure="T02",
+        is_quick=True,
     ),
     Mutant(
         "links send no sign of life",
         "cluster",
-        "replication/link.py",
+        "links/link.py",
         "self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)\n        handler.on_open(self)",
         "handler.on_open(self)",
     ),
     Mutant(
         "a refused connection is never tried again",
         "cluster",
-        "replication/connections.py",
+        "links/connections.py",
         "            self._hurry.clear()\n",
         "            return\n            self._hurry.clear()\n",
+        failure="T03",
+        is_quick=True,
     ),
     Mutant(
         "any follower comes back into the ISR at once",
         "cluster",
-        "replication/leader.py",
-        "            and progress.acked_end >= max(partition.high_watermark, "
-        "partition.leader_epoch_start_offset)\n",
-        "",
+        "replication/isr.py",
+        "return progress.acked_end >= max(high_watermark, leader_epoch_start_offset)",
+        "return True",
     ),
     Mutant(
         "leaders are elected from all replicas",
@@ -89,6 +130,7 @@ MUTANTS = (
         "metadata/elections.py",
         "        if replica in isr and is_alive(replica):\n            return replica\n    if topic",
         "        if is_alive(replica):\n            return replica\n    if topic",
+        failure="T07",
     ),
     Mutant(
         "a leader that restarts leads on in its old epoch",
@@ -145,6 +187,14 @@ MUTANTS = (
         "replication/partition.py",
         "elif next_offset <= self.log.durable_end_offset:",
         "elif next_offset <= self.log.log_end_offset:",
+        failure="T10",
+    ),
+    Mutant(
+        "a produce request overtakes one that waits",
+        "cluster",
+        "server/handlers/produce.py",
+        "elif queue.is_busy or _missing_topics",
+        "elif _missing_topics",
     ),
     Mutant(
         "a repeated sequence is appended again",
@@ -152,6 +202,7 @@ MUTANTS = (
         "storage/producer_state.py",
         "                    return span\n            expected",
         "                    return None\n            expected",
+        failure="T18",
     ),
     Mutant(
         "aborted transactions are forgotten on restart",
@@ -159,6 +210,7 @@ MUTANTS = (
         "storage/producer_state.py",
         "states._aborted = snapshot.aborted",
         "states._aborted = []",
+        failure="T17",
     ),
     Mutant(
         "read_committed sees open transactions",
@@ -166,6 +218,7 @@ MUTANTS = (
         "storage/producer_state.py",
         "return high_watermark if first is None or first > high_watermark else first",
         "return high_watermark",
+        failure="T17",
     ),
     Mutant(
         "the WAL is not synced",
@@ -206,15 +259,15 @@ MUTANTS = (
         "appends from before a cut count",
         "cluster",
         "storage/log.py",
-        "        self._appends.log = IGNORE\n",
+        "        self._appends.log = None\n",
         "",
     ),
     Mutant(
         "a follower whose disk failed keeps silent",
         "cluster",
-        "replication/partition.py",
-        "            self._hooks.refused(self)\n",
-        "            pass\n",
+        "replication/replica.py",
+        "        else:\n            self._reset_feeder()\n",
+        "",
     ),
     Mutant(
         "a follower is fed past a batch in which the log starts",
@@ -237,7 +290,77 @@ MUTANTS = (
         "            log_.cut(offset)\n        elif offset > log_.log_end_offset:",
         "            pass\n        elif offset > log_.log_end_offset:",
     ),
+    Mutant(
+        "the watermark freezes at offset 1,664",
+        "cluster",
+        "replication/watermark_rule.py",
+        "    return max(lowest, current)\n",
+        "    return max(min(lowest, 1_664), current)\n",
+        failure="T01",
+    ),
+    Mutant(
+        "no peer is dialed",
+        "cluster",
+        "cluster/peer_links.py",
+        "for peer, at in configured.items() if peer != identity.node_id}",
+        "for peer, at in configured.items() if peer == -1}",
+        failure="T04",
+        is_quick=True,
+    ),
+    Mutant(
+        "a node keeps only the topics that it was asked for",
+        "cluster",
+        "metadata/store.py",
+        "            outcome = self.state.apply(entry.command, committed.index)\n",
+        "            before = dict(self.state.topics)\n"
+        "            outcome = self.state.apply(entry.command, committed.index)\n"
+        "            if entry.origin != self._origin and len(before) > 1:\n"
+        "                self.state.topics = before\n",
+        failure="T05",
+        is_quick=True,
+    ),
+    Mutant(
+        "the watermark counts what the leader has not on disk",
+        "cluster",
+        "replication/replica.py",
+        "own = self.log.durable_end_offset\n",
+        "own = self.log.log_end_offset\n",
+        failure="T10",
+        is_quick=True,
+    ),
+    Mutant(
+        "a full window drops what does not fit",
+        "cluster",
+        "replication/feed.py",
+        "        if cursor.sent_log_start < log_.log_start_offset:\n",
+        "        if cursor.in_flight_bytes >= self._window_bytes:\n"
+        "            cursor.next_offset = log_.log_end_offset\n"
+        "        if cursor.sent_log_start < log_.log_start_offset:\n",
+        failure="T11",
+        is_quick=True,
+    ),
+    Mutant(
+        "a window that opens again is not used",
+        "cluster",
+        "replication/follower_reports.py",
+        "                    if cursor.next_offset < partition.log.log_end_offset:\n",
+        "                    if False:\n",
+        failure="T11",
+    ),
+    Mutant(
+        "every tick without news opens a term",
+        "cluster",
+        "raft/core.py",
+        "self.election_timeout = ticks + self.config.random_ticks(ticks)\n",
+        "self.election_timeout = 1\n",
+        failure="T13",
+        is_quick=True,
+    ),
 )
+
+
+class BrokenMutantError(Exception):
+    """The simulator could not run with this bug, so no seed judged it."""
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
@@ -265,10 +388,18 @@ def is_caught(mutant: Mutant, seeds: int) -> str | None:
             text=True,
             check=False,
         )
-    failed = [line for line in run.stdout.splitlines() if " failed: " in line]
+    return judge(run.stdout, run.stderr, run.returncode)
+
+
+def judge(out: str, errors: str, code: int) -> str | None:
+    """The line of a seed that failed, or None. A simulator that ended without one broke by itself: that
+    shows nothing about the bug."""
+    failed = [line for line in out.splitlines() if " failed: " in line]
     if failed:
         return failed[0]
-    return None if run.returncode == 0 else run.stderr.strip().splitlines()[-1]
+    if code:
+        raise BrokenMutantError((errors.strip().splitlines() or [f"exit code {code}"])[-1])
+    return None
 
 
 def main() -> int:
@@ -279,7 +410,12 @@ def main() -> int:
     chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]
     survivors = []
     for mutant in chosen:
-        caught = is_caught(mutant, given.seeds)
+        try:
+            caught = is_caught(mutant, given.seeds)
+        except BrokenMutantError as error:
+            print(f"BROKEN   {mutant.name}: {error}", flush=True)
+            survivors.append(mutant.name)
+            continue
         print(
             f"{'caught  ' if caught else 'SURVIVED'} {mutant.name}: {caught or f'{given.seeds} seeds clean'}",
             flush=True,

@@ -1,57 +1,32 @@
-"""Settings: the only reader of configuration files and of the environment.
+"""The table of settings.
 
 The fields of `Settings` are the one table of what can be set. A field's name is its key in the file; the
 environment variable (`CHRONIK_KAFKA_PORT`) and the flag (`--kafka-port`) follow from it; type, default, range
 and description stand beside it. The command line, `chronik config show` and docs/CONFIGURATION.md are made
 from this table, so none of them can know a setting that the others do not.
-
-A flag wins over the environment, the environment over the file, the file over the default. Whatever is
-wrong is told in one sentence: where it stands, what is wrong, what was probably meant.
+`config_sources` reads the values.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
+import ipaddress
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
-from chronik.config_file import (
-    CLUSTER,
-    Address,
-    ConfigError,
-    ConfigFile,
-    Peer,
-    convert,
-    nearest,
-    parse_peers,
-    shown,
-)
+from chronik.client_state import BYTES_MAX
+from chronik.config_file import Address, ConfigError, Peer, convert, nearest, shown
 from chronik.model import Limits
 
-__all__ = [
-    "Address",
-    "ConfigError",
-    "Peer",
-    "Resolved",
-    "Setting",
-    "Settings",
-    "api_key",
-    "bootstrap",
-    "environment",
-    "table",
-]
+__all__ = ["Address", "ConfigError", "Peer", "Setting", "Settings", "is_loopback", "table"]
 
 ENV_PREFIX: Final = "CHRONIK_"
-BOOTSTRAP_VARIABLE: Final = "CHRONIK_BOOTSTRAP"
-"""Where the client commands look for a cluster. Not about a node, so not in the table."""
-BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
-
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 _PORT_MAX: Final = 65_535
 _INT32_MAX: Final = 2**31 - 1
@@ -68,7 +43,7 @@ _TYPE_NAMES: Final[Mapping[type, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _SettingRule:
     doc: str
     minimum: int | None = None
     maximum: int | None = None
@@ -78,7 +53,9 @@ class _Rule:
 
 
 def _setting(default: object, doc: str, **rule: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"rule": _Rule(doc=doc, **rule)})
+    found = _SettingRule(doc=doc, **rule)
+    # A secret is not even part of what a traceback or a log line would show of the settings.
+    return dataclasses.field(default=default, metadata={"rule": found}, repr=not found.secret)
 
 
 def _port(default: int, doc: str) -> Any:
@@ -87,7 +64,7 @@ def _port(default: int, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set about a node. Complete and checked once built by `load`."""
+    """Everything that can be set about a node. Complete and checked once built by `load_settings`."""
 
     data_dir: Path = _setting(Path("chronik-data"), "directory of everything the node keeps")
     node_id: int = _setting(1, "this node's id, unique in its cluster", minimum=0, maximum=_INT32_MAX)
@@ -100,8 +77,13 @@ class Settings:
     wal_port: int = _port(9291, "port for replication between nodes")
     raft_port: int = _port(5001, "port for consensus between nodes")
     rack: str | None = _setting(None, "where the node stands; replicas are spread over racks")
-    log_level: str = _setting(
-        "info", "least severe level logged", choices=("debug", "info", "warning", "error")
+    shards: str | None = _setting(
+        None, "run so many nodes on this machine under one supervisor, each with a core; auto: one a core"
+    )
+    log_level: str = _setting("info", "least severe level logged", choices=LOG_LEVELS)
+
+    log: str | None = _setting(
+        None, "levels of single modules, separated by commas: chronik.raft=debug,chronik.metadata=debug"
     )
 
     wal_profile: str = _setting(
@@ -172,15 +154,67 @@ class Settings:
         minimum=1024,
         maximum=_INT32_MAX,
     )
+    decompressed_bytes_max: int = _setting(
+        _LIMITS.decompressed_bytes_max,
+        "largest content of one compressed batch; one that is itself larger than an eighth of this may hold "
+        "eight times its size. For the node, search and SQL; the command line and Spark keep to the default",
+        minimum=1024 * 1024,
+        maximum=_INT32_MAX,
+    )
     connections_max: int = _setting(
-        _LIMITS.connections_max, "connections of Kafka clients at once", minimum=1, maximum=_INT32_MAX
+        _LIMITS.connections_max,
+        "connections of Kafka clients at once; never more than half of the file descriptors that the system "
+        "allows",
+        minimum=1,
+        maximum=_INT32_MAX,
+    )
+    connections_per_second_max: int | None = _setting(
+        None,
+        "new connections per second that each Kafka listener takes; those beyond are held back for a moment, "
+        "then refused",
+        minimum=1,
+        maximum=_INT32_MAX,
+    )
+    connections_per_ip_max: int | None = _setting(
+        None,
+        "connections of Kafka clients at one address; by default half of all",
+        minimum=1,
+        maximum=_INT32_MAX,
+    )
+    client_state_bytes_max: int = _setting(
+        BYTES_MAX,
+        "memory for what clients make the node remember: members of groups, committed offsets, fetch "
+        "sessions, producer ids and transactional ids, each with a fixed part of it",
+        minimum=_MIB,
+        maximum=_INT64_MAX,
+    )
+    open_segments_max: int | None = _setting(
+        None,
+        "segment files that are open at a time; by default an eighth of the file descriptors that the system "
+        "allows, and never more",
+        minimum=1,
+        maximum=_INT32_MAX,
     )
 
     replica_lag_time_max_ms: int = _setting(
         10_000, "how long a follower may lag before it leaves the ISR", minimum=100, maximum=_INT32_MAX
     )
+    replica_window_bytes: int = _setting(
+        8 * _MIB, "unacknowledged bytes per partition and follower", minimum=1024, maximum=_INT32_MAX
+    )
     join: bool = _setting(
         False, "join a running cluster as a new node; by default the peers found one together"
+    )
+    voters: int = _setting(
+        3,
+        "nodes that vote on metadata, where there are so many; all others observe it",
+        choices=("1", "3", "5"),
+    )
+    voter_replace_ms: int = _setting(
+        600_000,
+        "a voter that is away for so long is taken to be gone for good: an observer votes in its place",
+        minimum=1_000,
+        maximum=_INT32_MAX,
     )
 
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
@@ -190,7 +224,17 @@ class Settings:
     archive_dir: Path | None = _setting(
         None, "where `chronik pipeline archive` writes Parquet; SQL reads what is archived from there"
     )
+    search_memory_bytes_max: int = _setting(
+        1024 * _MIB,
+        "memory of the search process: index writers, and records that are not indexed yet; beyond it the "
+        "process is started again",
+        minimum=512 * _MIB,
+        maximum=_INT64_MAX,
+    )
     sql_rows_max: int = _setting(10_000, "rows of one SQL result", minimum=1, maximum=1_000_000)
+    sql_result_bytes_max: int = _setting(
+        64 * _MIB, "bytes of one SQL result; it is cut where it is larger", minimum=1024, maximum=_INT64_MAX
+    )
     sql_timeout_ms: int = _setting(30_000, "longest run of one SQL query", minimum=100, maximum=3_600_000)
     sql_memory_bytes_max: int = _setting(
         1024 * _MIB, "memory of SQL queries together", minimum=64 * _MIB, maximum=_INT64_MAX
@@ -198,13 +242,48 @@ class Settings:
 
     cluster_id: str | None = _setting(None, "the cluster's id; by default made up once and kept")
     cluster_secret: str | None = _setting(None, "what nodes of one cluster prove to each other", secret=True)
+    cluster_secret_accepted: str | None = _setting(
+        None,
+        "a second secret that is believed while one replaces the other; `none` lets nodes in without any",
+        secret=True,
+    )
+
+    node_tls_cert: Path | None = _setting(
+        None,
+        "certificate chain (PEM) for the WAL and Raft ports, bound to cluster and node "
+        "(chronik://CLUSTER_ID/node/NODE_ID); read again when it changes",
+    )
+    node_tls_key: Path | None = _setting(None, "its private key (PEM); by default in the certificate's file")
+    node_tls_ca: Path | None = _setting(
+        None, "authorities (PEM) whose node certificates are believed; more than one while one is replaced"
+    )
+    node_tls: str = _setting(
+        "required",
+        "with node_tls_cert: whether peers without TLS are spoken to as well (requested) or not",
+        choices=("requested", "required"),
+    )
 
     admin_api_key: str | None = _setting(
         None,
-        "key that HTTP calls need which change something or show records; without one, "
-        "changes are possible only while the node listens on loopback",
+        "key that HTTP calls need which change something or show records, and beyond loopback all but "
+        "/health, /ready and the console's own files",
         secret=True,
     )
+    insecure: bool = _setting(
+        False, "listen beyond loopback without an API key: everybody who can reach HTTP may read all records"
+    )
+    http_hosts: str | None = _setting(
+        None,
+        "further names, separated by commas, under which HTTP may be asked, besides loopback's and those of "
+        "`bind` and `advertise`",
+    )
+    metrics_need_key: bool = _setting(
+        False, "whether /metrics needs a login; without one it names no topic and no group"
+    )
+    http_session_ms: int = _setting(
+        12 * 3600 * 1000, "how long a login of the console lasts", minimum=1000, maximum=_INT64_MAX
+    )
+    health_needs_key: bool = _setting(False, "whether /health and /ready need a login")
 
     http_tls_cert: Path | None = _setting(
         None, "certificate chain (PEM) of the HTTP port, which then speaks TLS only"
@@ -214,6 +293,90 @@ class Settings:
         None,
         "certificates (PEM) that nodes and commands believe besides the system's when they ask a node; "
         "nodes also believe their own",
+    )
+
+    http_tls_client_ca: Path | None = _setting(
+        None,
+        "authorities (PEM) whose client certificates are believed on the HTTP port; who shows one is the "
+        "principal that ssl_principal_mapping_rules make of its name",
+    )
+
+    listeners: str | None = _setting(
+        None,
+        "more ports for Kafka clients besides kafka_port, whose listener is named KAFKA: "
+        "NAME://host:port,NAME://host:port",
+    )
+    advertised_listeners: str | None = _setting(None, "where clients find listeners: NAME://host:port,...")
+    listener_security_protocol_map: str | None = _setting(
+        None,
+        "what each listener asks for: NAME:PROTOCOL,... with PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
+        "KAFKA is PLAINTEXT unless it is named here",
+    )
+    inter_broker_listener_name: str | None = _setting(
+        None, "listener by which nodes' own clients reach the nodes; by default KAFKA"
+    )
+    inter_broker_listeners_accepted: str | None = _setting(
+        None,
+        "further listeners (NAME,NAME) on which nodes may log in as such, while inter_broker_listener_name "
+        "moves from one to another",
+    )
+    kafka_tls_cert: Path | None = _setting(
+        None, "certificate chain (PEM) of the Kafka listeners with TLS; read again when it changes"
+    )
+    kafka_tls_key: Path | None = _setting(None, "its private key (PEM); by default in the certificate's file")
+    kafka_tls_ca: Path | None = _setting(
+        None, "authorities (PEM) whose client certificates are believed; nodes believe them too"
+    )
+    kafka_tls_client_auth: str = _setting(
+        "none", "whether clients show certificates", choices=("none", "requested", "required")
+    )
+    ssl_principal_mapping_rules: str | None = _setting(
+        None,
+        "how a certificate's name becomes a principal: RULE:pattern/replacement/[LU],...,DEFAULT; "
+        "patterns are RE2's",
+    )
+    sasl_enabled_mechanisms: str = _setting(
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        "how clients may log in: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER",
+    )
+    sasl_oauthbearer_jwks: str | None = _setting(
+        None, "file or https address of the keys (JWKS) of tokens; http is for loopback only"
+    )
+    sasl_oauthbearer_algorithms: str = _setting(
+        "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA",
+        "signatures of tokens that are believed, of these; none with a shared key is ever",
+    )
+    sasl_oauthbearer_expected_issuer: str | None = _setting(None, "issuer that tokens must name")
+    sasl_oauthbearer_expected_audience: str | None = _setting(
+        None, "audiences of which tokens must name one, separated by commas"
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = _setting(
+        30, "how far the clock of a token's issuer may be off", minimum=0, maximum=3_600
+    )
+    sasl_oauthbearer_sub_claim_name: str = _setting("sub", "claim of a token that names its user")
+    connections_max_reauth_ms: int = _setting(
+        0,
+        "longest time after a login before clients must log in again; 0: never",
+        minimum=0,
+        maximum=_INT64_MAX,
+    )
+    audit_log: str = _setting(
+        "changes",
+        "what is written to the topic __chronik_audit where clients log in or ACLs decide: nothing, refusals "
+        "and failed logins, or also what was changed",
+        choices=("off", "denials", "changes"),
+    )
+    authorizer: bool = _setting(False, "let ACLs decide what clients may do; super_users may do everything")
+    super_users: str | None = _setting(None, "principals that may do everything: User:admin;User:operator")
+    allow_everyone_if_no_acl_found: bool = _setting(False, "let everybody use what no ACL names")
+    delegation_token_secret_key: str | None = _setting(
+        None, "key of delegation tokens, the same on all nodes; without one there are none", secret=True
+    )
+    delegation_token_max_lifetime_ms: int = _setting(
+        7 * 24 * 3600 * 1000, "longest life of a delegation token", minimum=1, maximum=_INT64_MAX
+    )
+    delegation_token_expiry_time_ms: int = _setting(
+        24 * 3600 * 1000, "how long a delegation token lives without renewal", minimum=1, maximum=_INT64_MAX
     )
 
     peers: tuple[Peer, ...] = ()
@@ -229,14 +392,19 @@ class Settings:
         return Address(socket.gethostname() if self.bind in _WILDCARDS else self.bind, kafka_port)
 
     @property
+    def is_local(self) -> bool:
+        """Only this machine can reach the node."""
+        return is_loopback(self.bind)
+
+    @property
+    def is_everywhere(self) -> bool:
+        """The node listens on every address of this machine."""
+        return self.bind in _WILDCARDS
+
+    @property
     def reachable_here(self) -> str:
         """The host under which this machine reaches the node's own ports."""
         return "127.0.0.1" if self.bind in _WILDCARDS else self.bind
-
-    @staticmethod
-    def load(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None) -> Resolved:
-        """Put the settings together; `flags` by setting name, None where a flag was not given."""
-        return _resolve(flags, env, None if file is None else ConfigFile.read(file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +415,7 @@ class Setting:
     kind: type
     optional: bool
     default: object
-    rule: _Rule
+    rule: _SettingRule
 
     @property
     def env(self) -> str:
@@ -273,7 +441,7 @@ class Setting:
         given = "the value" if rule.secret else shown(value)
         if parsed is None:
             raise ConfigError(f"{where}: {given} is no {self.type_name}{self._hint()}")
-        if rule.choices and parsed not in rule.choices:
+        if rule.choices and str(parsed) not in rule.choices:
             raise ConfigError(
                 f"{where}: {given} is none of {self.type_name}{nearest(str(parsed), rule.choices)}"
             )
@@ -284,27 +452,16 @@ class Setting:
         return parsed
 
     def _hint(self) -> str:
-        return f", {self.rule.minimum} to {self.rule.maximum}" if self.kind is int else ""
+        return "" if self.rule.minimum is None else f", {self.rule.minimum} to {self.rule.maximum}"
 
 
-def environment() -> Mapping[str, str]:
-    """The variables of this process."""
-    return os.environ
-
-
-def bootstrap(flag: str | None, env: Mapping[str, str]) -> str:
-    """The addresses that a client command asks first: flag, environment, this machine."""
-    return flag or env.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
-
-
-def api_key(env: Mapping[str, str]) -> str | None:
-    """The key that a client command sends along."""
-    return env.get(table()["admin_api_key"].env) or None
-
-
-def http_tls_ca(env: Mapping[str, str]) -> Path | None:
-    """The certificates that a client command believes besides the system's."""
-    return Path(given) if (given := env.get(table()["http_tls_ca"].env)) else None
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 @cache
@@ -324,107 +481,3 @@ def table() -> Mapping[str, Setting]:
             rule=rule,
         )
     return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    settings: Settings
-    origins: Mapping[str, str]
-    """Where each setting's value came from, for a person."""
-    warnings: tuple[str, ...] = ()
-
-    def rows(self) -> Iterable[tuple[Setting, object, str]]:
-        """Setting, value, origin; secrets are hidden."""
-        for setting in table().values():
-            value = getattr(self.settings, setting.name)
-            if setting.rule.secret and value is not None:
-                value = "(hidden)"
-            yield setting, value, self.origins[setting.name]
-
-
-def _resolve(flags: Mapping[str, object], env: Mapping[str, str], file: ConfigFile | None) -> Resolved:
-    values: dict[str, object] = {}
-    origins = dict.fromkeys((*table(), CLUSTER), "default")
-    if file is not None:
-        _take_file(file, values, origins)
-    for setting in table().values():
-        if text := env.get(setting.env):
-            values[setting.name] = setting.parse(text, f"environment: {setting.env}")
-            origins[setting.name] = f"environment {setting.env}"
-        if setting.flag and (given := flags.get(setting.name)) is not None:
-            values[setting.name] = setting.parse(given, setting.flag)
-            origins[setting.name] = f"flag {setting.flag}"
-    if file is not None:
-        _take_own_peer(file, values, origins)
-    settings = Settings(**values)  # type: ignore[arg-type]
-    _check_ports(settings)
-    return Resolved(
-        settings=settings, origins=origins, warnings=(*_strange_variables(env), *_doubts(settings))
-    )
-
-
-def _take_file(file: ConfigFile, values: dict[str, object], origins: dict[str, str]) -> None:
-    names = {setting.rule.alias: name for name, setting in table().items() if setting.rule.alias}
-    known = [*table(), *names, CLUSTER]
-    for key, value in file.values.items():
-        where = file.where(key)
-        if key == CLUSTER:
-            values[CLUSTER], origins[CLUSTER] = parse_peers(file, value), str(file.path)
-            continue
-        name = names.get(key, key)
-        if name not in table():
-            raise ConfigError(f"{where} is not a setting{nearest(key, known)}")
-        if name in values:
-            raise ConfigError(f"{where} sets {name} a second time")
-        values[name] = table()[name].parse(value, where, text=False)
-        origins[name] = where.rsplit(":", 1)[0]
-
-
-def _take_own_peer(file: ConfigFile, values: dict[str, object], origins: dict[str, str]) -> None:
-    """One file can serve a whole cluster: a node takes its own addresses from its entry among the peers."""
-    peers: tuple[Peer, ...] = values.get(CLUSTER, ())  # type: ignore[assignment]
-    if not peers:
-        return
-    node_id = values.get("node_id", table()["node_id"].default)
-    own = [index for index, peer in enumerate(peers) if peer.id == node_id]
-    if not own:
-        listed = ", ".join(str(peer.id) for peer in peers)
-        raise ConfigError(f"{file.where(CLUSTER)} lists nodes {listed}, but not this node's id {node_id}")
-    peer, origin = peers[own[0]], file.where_peer(own[0])
-    entries = {"kafka_port": peer.kafka, "wal_port": peer.wal, "raft_port": peer.raft, "http_port": peer.http}
-    for name, address in entries.items():
-        if address is not None and name not in values:
-            values[name], origins[name] = address.port, origin
-    if "advertise" not in values:
-        values["advertise"], origins["advertise"] = peer.kafka, origin
-
-
-def _check_ports(settings: Settings) -> None:
-    seen: dict[int, str] = {}
-    for name in ("kafka_port", "http_port", "wal_port", "raft_port"):
-        port = getattr(settings, name)
-        if port and port in seen:
-            raise ConfigError(f"{seen[port]} and {name} are both {port}; each needs a port of its own")
-        seen[port] = name
-
-
-def _strange_variables(env: Mapping[str, str]) -> Iterable[str]:
-    """A warning only: container platforms put variables of this form into the environment by themselves."""
-    known = [BOOTSTRAP_VARIABLE, *(setting.env for setting in table().values())]
-    for variable in sorted(env):
-        if variable.startswith(ENV_PREFIX) and variable not in known:
-            yield f"environment: {variable} is not a setting and does nothing{nearest(variable, known)}"
-
-
-def _doubts(settings: Settings) -> Iterable[str]:
-    if settings.bind in _WILDCARDS and settings.advertise is None:
-        host = settings.advertised(kafka_port=settings.kafka_port).host
-        yield (
-            f"bind is {settings.bind} and nothing is advertised: clients are told to connect to {host}; "
-            "set --advertise to a name that they can reach"
-        )
-    if settings.min_insync_replicas > settings.default_replication_factor:
-        yield (
-            f"min_insync_replicas {settings.min_insync_replicas} is more than the "
-            f"{settings.default_replication_factor} replicas of a new topic: acks=all will be refused"
-        )

@@ -48,6 +48,7 @@ class Peer:
     wal: Address
     raft: Address
     http: Address | None = None
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,10 @@ def _parse_peer(file: ConfigFile, index: int, entry: Mapping[str, object]) -> Pe
             values["id"] = node_id = convert(int, entry["id"], text=False)
             if not isinstance(node_id, int) or not 0 <= node_id <= _NODE_ID_MAX:
                 raise ConfigError(f"{where}: {shown(entry['id'])} is no node id, 0 to {_NODE_ID_MAX}")
+        elif field.name == "rack":
+            values["rack"] = rack = convert(str, entry["rack"], text=False)
+            if rack is None:
+                raise ConfigError(f"{where}: {shown(entry['rack'])} is no text")
         else:
             address = convert(Address, entry[field.name], text=False)
             if not isinstance(address, Address) or not address.port:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -73,10 +74,16 @@ class ServerStats:
 
     received_bytes: int = 0
     sent_bytes: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Connections that were closed at once, by which limit they met: all of them, or those of an address."""
     held_back: int = 0
     """How often a socket was not read because the node had enough to do."""
     held_back_seconds: float = 0.0
     """Time in which at least one socket was not read."""
+    throttled_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Waits that clients were given for taking more than their quotas, by quota."""
+    throttled_connections: int = 0
+    """Connections that are not read because of that."""
     requests: dict[int, Histogram] = field(default_factory=dict)
     """Seconds from a request's last byte to its answer, by API key."""
 
@@ -101,6 +108,16 @@ class WriteStages:
     """Until it is applied on the node that submitted it."""
     followers: Histogram = field(default_factory=Histogram)
     """Until the leader hears that a follower has applied it, once for each follower."""
+    by_command: dict[str, Histogram] = field(default_factory=dict)
+    """The same as `applied`, separately for each kind of command."""
+
+    def took(self, command: str, seconds: float) -> None:
+        """A command submitted here was applied here."""
+        self.applied.observe(seconds)
+        found = self.by_command.get(command)
+        if found is None:
+            found = self.by_command[command] = Histogram()
+        found.observe(seconds)
 
     def by_name(self) -> dict[str, Histogram]:
         return {
@@ -125,6 +142,7 @@ class CleanerStats:
     """Work between two pauses: how long appends may have had to wait for the interpreter."""
     dirty_ratio_max: float = 0.0
     failing_partitions: int = 0
+    unreadable_batches: int = 0
     retention_moves: int = 0
 
 
@@ -157,6 +175,15 @@ _TABLE: Final = (
     Metric("chronik_received_bytes_total", "counter", "Bytes received on the Kafka port."),
     Metric("chronik_sent_bytes_total", "counter", "Bytes sent on the Kafka port."),
     Metric("chronik_connections", "gauge", "Open connections of Kafka clients."),
+    Metric("chronik_connections_max", "gauge", "Connections of Kafka clients that the node takes at once."),
+    Metric(
+        "chronik_connections_refused_total",
+        "counter",
+        "Connections closed because of a limit: of all (max), of one address (per_ip), of one address per "
+        "second (per_ip_rate), of one listener per second (rate), of HTTP (http), of those that have not "
+        "proven to be a node (links).",
+        ("limit",),
+    ),
     Metric("chronik_request_memory_bytes", "gauge", "Request frames that are being worked on."),
     Metric("chronik_stalled_memory_bytes", "gauge", "Held for clients that do not send or read on."),
     Metric("chronik_stalled_closed_total", "counter", "Connections of such clients that were closed."),
@@ -164,6 +191,18 @@ _TABLE: Final = (
     Metric(
         "chronik_held_back_seconds_total", "counter", "Time in which sockets were not read for that reason."
     ),
+    Metric(
+        "chronik_throttled_seconds_total",
+        "counter",
+        "Waits of clients that took more than their quota.",
+        ("quota",),
+    ),
+    Metric("chronik_throttled_connections", "gauge", "Connections not read because of a quota."),
+    Metric("chronik_logins_failed_total", "counter", "Clients that did not prove who they are."),
+    Metric("chronik_denied_total", "counter", "Decisions of the authorizer against a client."),
+    Metric("chronik_audit_entries_total", "counter", "Entries that this node wrote to the audit log."),
+    Metric("chronik_audit_waiting_entries", "gauge", "Audit entries that are not written yet."),
+    Metric("chronik_audit_dropped_total", "counter", "Audit entries that found no room."),
     # WAL
     Metric("chronik_wal_round_seconds", "histogram", "One commit round: one write and one sync."),
     Metric("chronik_wal_round_entries", "histogram", "Appends that shared a commit round."),
@@ -172,6 +211,11 @@ _TABLE: Final = (
     Metric("chronik_wal_queue_depth", "gauge", "Appends that wait for the disk or are being written."),
     Metric("chronik_wal_full_total", "counter", "Times the WAL's queue was full."),
     Metric("chronik_flush_pending_bytes", "gauge", "Durable bytes that are not yet in segment files."),
+    Metric("chronik_open_segments", "gauge", "Segment files that are open."),
+    Metric("chronik_open_segments_max", "gauge", "Segment files that may be open at a time."),
+    Metric(
+        "chronik_open_segments_evicted_total", "counter", "Segment files that were closed to open others."
+    ),
     # partitions
     Metric("chronik_topics", "gauge", "Topics of the cluster."),
     Metric("chronik_partitions", "gauge", "Replicas on this node, by role.", ("role",)),
@@ -203,6 +247,11 @@ _TABLE: Final = (
         "From a high watermark's move until its leader hears that a follower has it; samples.",
         ("follower",),
     ),
+    Metric(
+        "chronik_replica_repairs_total",
+        "counter",
+        "Replicas on this node that were cut at a damaged segment, to be copied from another replica.",
+    ),
     Metric("chronik_isr_changes_total", "counter", "Changes of an ISR in the cluster.", ("change",)),
     Metric("chronik_leader_changes_total", "counter", "Changes of a partition's leader in the cluster."),
     Metric("chronik_topics_created_total", "counter", "Topics created since the node started."),
@@ -217,22 +266,73 @@ _TABLE: Final = (
         ("stage",),
     ),
     Metric(
+        "chronik_metadata_command_seconds",
+        "histogram",
+        "A metadata write submitted here until it is applied here, by command.",
+        ("command",),
+    ),
+    Metric("chronik_metadata_apply_queue_depth", "gauge", "Committed metadata entries not applied here yet."),
+    Metric("chronik_event_bus_depth", "gauge", "Metadata events the slowest subscriber has yet to take."),
+    Metric(
         "chronik_metadata_messages_total",
         "counter",
         "Metadata messages between nodes by the path they took: fast, or fallback on ticks.",
         ("path",),
+    ),
+    Metric(
+        "chronik_metadata_waits_total",
+        "counter",
+        "Times a metadata command had to wait because too many bytes of them were on their way.",
+    ),
+    Metric(
+        "chronik_metadata_sent_entries_total",
+        "counter",
+        "Metadata entries sent to other nodes, by link: metadata (replication port) or raft (Raft port).",
+        ("link",),
+    ),
+    Metric(
+        "chronik_metadata_sent_bytes_total",
+        "counter",
+        "Bytes of metadata appends and their answers sent to other nodes, by link.",
+        ("link",),
     ),
     Metric("chronik_raft_term", "gauge", "Term of the metadata log."),
     Metric("chronik_raft_is_leader", "gauge", "1 on the node that leads the metadata log."),
     Metric("chronik_raft_elections_total", "counter", "Elections this node took part in since it started."),
     Metric("chronik_raft_committed_index", "gauge", "Last entry of the metadata log known to be committed."),
     Metric("chronik_raft_applied_index", "gauge", "Last entry of the metadata log applied here."),
+    Metric("chronik_raft_snapshot_index", "gauge", "Last entry that the newest metadata snapshot covers."),
     Metric(
         "chronik_raft_follower_lag_entries",
         "gauge",
         "Entries a follower lacks; on the leader.",
         ("follower",),
     ),
+    # what clients make a node remember
+    Metric("chronik_fetch_sessions", "gauge", "Fetch sessions that are open (KIP-227)."),
+    Metric("chronik_fetch_session_partitions", "gauge", "Partitions in all open fetch sessions."),
+    Metric(
+        "chronik_fetch_sessions_evicted_total", "counter", "Quiet fetch sessions that gave way to others."
+    ),
+    Metric("chronik_telemetry_clients", "gauge", "Clients that push, or ask for, metrics (KIP-714)."),
+    Metric("chronik_telemetry_pushes_total", "counter", "Metrics pushed by clients, by result.", ("result",)),
+    Metric("chronik_telemetry_bytes_total", "counter", "Bytes of metrics that were taken from clients."),
+    Metric(
+        "chronik_client_state_bytes",
+        "gauge",
+        "Memory that clients' state takes, about, by kind: groups, committed_offsets, fetch_sessions, "
+        "producer_ids, transactional_ids.",
+        ("kind",),
+    ),
+    Metric("chronik_client_state_bytes_max", "gauge", "What each kind of it may take.", ("kind",)),
+    Metric(
+        "chronik_client_state_refused_total",
+        "counter",
+        "How often there was no room for more of a kind; for producer_ids, older ones were forgotten.",
+        ("kind",),
+    ),
+    Metric("chronik_committed_offsets", "gauge", "Offsets committed to groups coordinated here."),
+    Metric("chronik_producer_ids", "gauge", "Producer ids that the partitions here remember."),
     # groups
     Metric("chronik_groups", "gauge", "Groups coordinated here, by state.", ("state",)),
     Metric(
@@ -253,18 +353,39 @@ _TABLE: Final = (
         "gauge",
         "Largest share of a compacted log that was not compacted yet, at the last look.",
     ),
+    Metric(
+        "chronik_cleaner_unreadable_batches_total",
+        "counter",
+        "Batches that compaction left as they are because they cannot be decoded.",
+    ),
     Metric("chronik_cleaner_failing_partitions", "gauge", "Logs that cannot be cleaned at present."),
     Metric("chronik_retention_deletions_total", "counter", "Times that retention moved the start of a log."),
     # search and SQL
-    Metric("chronik_query_child_up", "gauge", "1 while the process for search and SQL runs."),
     Metric(
-        "chronik_query_child_restarts_total", "counter", "Times that process ended and was started again."
+        "chronik_query_child_up",
+        "gauge",
+        "1 while the process for search or for SQL runs and answers.",
+        ("process",),
+    ),
+    Metric(
+        "chronik_query_child_restarts_total",
+        "counter",
+        "Times that process ended, or was ended because it did not answer, and was started again.",
+        ("process",),
+    ),
+    Metric(
+        "chronik_query_skipped_records_total",
+        "counter",
+        "Records left out of search or SQL because they cannot be read.",
+        ("process",),
     ),
     Metric("chronik_index_documents", "gauge", "Searchable documents of partitions led here.", _TP),
     Metric("chronik_index_lag_records", "gauge", "Committed records that are not indexed yet.", _TP),
     Metric("chronik_query_seconds", "histogram", "Search and SQL requests answered here.", ("kind",)),
     # HTTP
     Metric("chronik_http_requests_total", "counter", "HTTP requests answered.", ("method", "status")),
+    Metric("chronik_http_sessions", "gauge", "Logins of the console that have not ended."),
+    Metric("chronik_http_sessions_evicted_total", "counter", "Logins that ended for want of room."),
 )
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _TABLE})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 if not TYPE_CHECKING and "hypothesis" not in sys.modules:
     # kio imports hypothesis wherever it is installed, which costs a second and 200 MB at every start.
@@ -21,23 +22,29 @@ if not TYPE_CHECKING and "hypothesis" not in sys.modules:
 from kio.schema.errors import ErrorCode
 
 __all__ = [
+    "AUDIT_TOPIC",
+    "BATCH_RECORDS_MAX",
     "METADATA_TOPIC",
     "METADATA_TOPIC_ID",
     "NO_EPOCH",
     "NO_LEADER",
     "NO_OFFSET",
     "NO_TIMESTAMP",
+    "WITHOUT_EFFECT",
     "ChronikError",
     "ErrorCode",
     "InvariantViolated",
     "Limits",
     "NodeId",
     "PeerError",
+    "Pressure",
+    "ProducerIdentity",
     "RequestError",
     "StorageError",
     "TopicPartition",
     "Unavailable",
     "invariant",
+    "is_internal_topic",
 ]
 
 NodeId: TypeAlias = int
@@ -47,8 +54,26 @@ NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 
+BATCH_RECORDS_MAX: Final = 1_000_000
+"""Records of one batch: as many as librdkafka can be told to send (`batch.num.messages`), and a hundred times
+what it sends by itself. A few kilobytes can be compressed from millions of records, and looking at each costs
+time and memory."""
+
 METADATA_TOPIC: Final = "__chronik_metadata"
 METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
+
+WITHOUT_EFFECT: Final = "Without effect"
+"""How the documentation of a config begins that is taken, stored and shown but changes nothing."""
+
+_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_OWN_TOPICS: Final = "__chronik_"
+AUDIT_TOPIC: Final = "__chronik_audit"
+"""Who did what: nodes alone write it, and it expires like any other topic."""
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether a topic belongs to the coordinators or the node itself: clients may read it, not change it."""
+    return name in _INTERNAL_TOPICS or name.startswith(_OWN_TOPICS)
 
 
 class TopicPartition(NamedTuple):
@@ -57,6 +82,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdentity(NamedTuple):
+    """An idempotent or transactional producer, as batches and requests name it."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class ChronikError(Exception):
@@ -76,12 +108,41 @@ class RequestError(ChronikError):
         self.message = message
 
 
+class RecordError(NamedTuple):
+    """Why one record of a refused batch is to blame (KIP-467)."""
+
+    batch_index: int
+    """The record's place in its batch, from 0."""
+    message: str
+
+
+class InvalidRecords(RequestError):
+    """A batch is refused because of some of its records, and the answer lists them."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
 class Unavailable(ChronikError):
     """Not now; the same request may succeed later (no leader, no quorum, shutting down)."""
 
 
 class StorageError(ChronikError):
     """A disk failed a partition. The partition goes offline, the node stays up."""
+
+
+class TooNew(ChronikError):
+    """A newer release wrote this, on disk or in the metadata log. The node ends: guessing could lose data."""
+
+
+def refuse_newer(what: str, found: int, known: int) -> None:
+    """Raise TooNew if a format's version is one that this release has never heard of."""
+    if found > known:
+        raise TooNew(
+            f"{what} has version {found} and this release reads up to {known}: "
+            "start the node with the release that wrote it, or a newer one"
+        )
 
 
 class InvariantViolated(BaseException):
@@ -101,6 +162,15 @@ def violated(why: str) -> NoReturn:
     raise InvariantViolated(why)
 
 
+class Pressure(Protocol):
+    """Something that peers fill and that has a limit: the WAL's queue, batches that no file has yet."""
+
+    @property
+    def full(self) -> bool: ...
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once, when it is no longer full."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Upper bounds of everything a peer could make grow."""
@@ -108,6 +178,11 @@ class Limits:
     frame_bytes_max: int = 100 * 1024 * 1024
     """A longer request frame closes its connection (Kafka: socket.request.max.bytes)."""
     connections_max: int = 10_000
+    connections_per_ip_max: int = 5_000
+    """Connections of clients at one address (Kafka: max.connections.per.ip)."""
+    connections_per_second_max: int | None = None
+    """New connections of one listener (Kafka: max.connection.creation.rate); None: no limit."""
+    http_connections_max: int = 500
     requests_in_flight_max: int = 64
     """Requests a single connection may have under way before its socket is no longer read."""
     request_memory_bytes_max: int = 256 * 1024 * 1024
@@ -117,6 +192,12 @@ class Limits:
     connections go that have kept the node waiting longest."""
     response_bytes_max: int = 55 * 1024 * 1024
     """A fetch response is never larger, whatever the client asks for (Kafka: fetch.max.bytes)."""
+    decompressed_bytes_max: int = 64 * 1024 * 1024
+    """What the records of one batch may become when they are decompressed; a few kilobytes can hold
+    gigabytes."""
     fetch_sessions_max: int = 1_000
+    """Kafka: max.incremental.fetch.session.cache.slots."""
     topic_name_length_max: int = 249
-    partitions_per_topic_max: int = 100_000
+    partitions_per_request_max: int = 10_000
+    """Partitions that one CreateTopics or CreatePartitions may make, as in Kafka."""
+    cluster_partitions_max: int = 200_000

@@ -1,6 +1,7 @@
 """The composition root: builds a node out of its parts, starts and stops it.
 
 Nothing here decides anything; it says what is made of what, and in which order things begin and end.
+`assembly.py` puts the large parts together.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -20,21 +20,39 @@ from typing import TYPE_CHECKING, Final
 from chronik.admin.context import AdminContext
 from chronik.admin.counts import EventCounts
 from chronik.admin.door import HttpDoor
-from chronik.cluster.member import ClusterMember
+from chronik.assembly import (
+    build_coordinators,
+    build_links,
+    build_quorum,
+    build_replication,
+    limits_of,
+    store_options,
+)
+from chronik.cleaning.cleaner import Cleaner, CleaningConfig
+from chronik.client_state import ClientState
+from chronik.cluster.controller import Controller
+from chronik.cluster.lead_permission import LeadPermission
+from chronik.cluster.operations import ClusterOperations
+from chronik.cluster.presence import Presence
+from chronik.cluster.registration import Registration
 from chronik.config import Settings
-from chronik.metadata.store import MetadataStore
-from chronik.metadata.topic_config import TopicConfig
+from chronik.metadata.events import Event, RemovedFromCluster
+from chronik.metadata.telling import tell_event
 from chronik.model import Limits
-from chronik.replication.cleaning import Cleaner, CleaningConfig
-from chronik.server.coordination import Coordination
+from chronik.open_files import FileBudget
+from chronik.records.compression import limit_decompression
 from chronik.server.dispatch import Dispatcher
+from chronik.server.fetch_sessions import FetchSessions
 from chronik.server.handlers import all_handlers
+from chronik.server.internal_topics import mend_internal_topics
 from chronik.server.listener import KafkaListener
+from chronik.server.listeners import OWN, advertised_endpoints
+from chronik.server.open_doors import check_doors, doors_for_everybody
+from chronik.server.security import Security
 from chronik.server.services import FeatureRange, Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.recovery import open_store
-from chronik.storage.store import LogStore, StoreOptions
-from chronik.storage.wal import PROFILES, WalOptions, WalProfile
+from chronik.storage.store import LogStore
 
 if TYPE_CHECKING:
     import ssl
@@ -55,17 +73,6 @@ FEATURES: Final = MappingProxyType(
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def store_options(settings: Settings) -> StoreOptions:
-    profile = PROFILES[settings.wal_profile]
-    if settings.fsync_batch_timeout_ms is not None:
-        profile = WalProfile(interval_ms=settings.fsync_batch_timeout_ms, eager_below=0)
-    return StoreOptions(
-        wal=WalOptions(
-            profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
-        )
-    )
 
 
 def _new_uuid(rng: random.Random) -> uuid.UUID:
@@ -91,6 +98,8 @@ class Node:
         self._rng = rng or random.SystemRandom()
         self.kafka_port = 0
         self.http_port = 0
+        self.listener_ports: Mapping[str, int] = {}
+        """Of all Kafka listeners, by name."""
         self._http = HttpDoor() if with_http else None
         self._parts: _Parts | None = None
 
@@ -105,20 +114,31 @@ class Node:
 
         A node of a cluster waits for a majority of its peers; `stop` ends that wait.
         """
-        disk = self._given_disk or RealDisk(asyncio.get_running_loop())
+        check_doors(self.settings)
+        for door in doors_for_everybody(self.settings):
+            log.warning(
+                "listener %s at %s takes everybody: who reaches it may read and write every record",
+                door.name,
+                door.host,
+            )
+        segments = FileBudget.of_process().segments(self.settings.open_segments_max)
+        disk = self._given_disk or RealDisk(asyncio.get_running_loop(), segments)
         parts = _Parts(self.settings, disk, self._now_ms, self._rng)
         self._parts = parts
         try:
             if self._http is not None:
                 self.http_port = self._http.bind(self.settings)
-            self.kafka_port = await parts.listener.bind(self.settings.bind, self.settings.kafka_port)
+            self.listener_ports = await parts.bind()
+            self.kafka_port = self.listener_ports[OWN]
             await parts.start()
             await self._register(parts)
-            parts.coordination.start()
+            await parts.security.admit_first_user(Path(self.settings.data_dir))
+            parts.coordinators.start()
+            parts.services.spawn(mend_internal_topics(parts.services))
             await parts.listener.serve()
             if self._http is not None:
                 if not self._http.is_open:
-                    await self._http.open(partial(parts.admin_context, self.kafka_port))
+                    await self._http.open(partial(parts.admin_context, self.listener_ports))
                 self._http.serve()
         except BaseException:
             await self.stop()
@@ -126,14 +146,16 @@ class Node:
 
     async def _register(self, parts: _Parts) -> None:
         """Take part in the cluster. While that has to wait, HTTP says so instead of being silent."""
+        listeners = advertised_endpoints(self.settings, parts.security.specs, self.listener_ports)
+        register = parts.registration.register(self.kafka_port, self.http_port, listeners)
         if self._http is None:
-            await parts.member.register(self.kafka_port, self.http_port)
+            await register
             return
-        registering = asyncio.ensure_future(parts.member.register(self.kafka_port, self.http_port))
+        registering = asyncio.ensure_future(register)
         try:
             await asyncio.wait((registering,), timeout=SILENCE_SECONDS_MAX)
             if not registering.done():
-                await self._http.open(partial(parts.admin_context, self.kafka_port))
+                await self._http.open(partial(parts.admin_context, self.listener_ports))
             await registering
         finally:
             registering.cancel()
@@ -150,119 +172,217 @@ class Node:
 
 
 class _Parts:
-    """Everything a running node is made of."""
+    """Everything a running node is made of, built from the bottom up: each part is given complete ones."""
 
     def __init__(self, settings: Settings, disk: Disk, now_ms: Callable[[], int], rng: random.Random) -> None:
         root = Path(settings.data_dir)
-        limits = replace(
-            Limits(), frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
-        )
+        limits = limits_of(settings, FileBudget.of_process())
+        limit_decompression(settings.decompressed_bytes_max)
+        new_uuid = partial(_new_uuid, rng)
+        self.settings = settings
         self.disk = disk
         self.events = EventCounts()
-        self._rng = rng
+        self.client_state = ClientState(settings.client_state_bytes_max)
         self.store: LogStore
-        self.store, self.recovery = open_store(disk, root, store_options(settings))
-        new_uuid = partial(_new_uuid, rng)
-        self.member = ClusterMember(
+        options = store_options(settings, self.client_state.producer_ids)
+        self.store, self.recovery = open_store(disk, root, options)
+        self.quorum = build_quorum(settings, self.store, rng)
+        self.raft, self.metadata = self.quorum.raft, self.quorum.metadata
+        metadata, raft, transport = self.metadata, self.raft, self.quorum.transport
+        lead_permission = LeadPermission(raft)
+        self.replication = build_replication(settings, self.store, metadata, lead_permission.may_lead, now_ms)
+        self.replicas = self.replication.replicas
+        self.presence = Presence(
+            disconnected_since=transport.disconnected_since,
+            state=lambda: metadata.state,
+            now=asyncio.get_running_loop().time,
+        )
+        self.links = build_links(settings, disk, self.quorum, self.replication, self.presence, rng)
+        self.operations = ClusterOperations(
+            node_id=settings.node_id,
+            metadata=metadata,
+            quorum=lambda: raft.membership,
+            voters=settings.voters,
+        )
+        self.controller = Controller(
+            node_id=settings.node_id,
+            driver=raft,
+            transport=transport,
+            presence=self.presence,
+            metadata=metadata,
+            voters=settings.voters,
+            voter_replace_seconds=settings.voter_replace_ms / 1000,
+            now_ms=now_ms,
+        )
+        self.registration = Registration(
             settings=settings,
             store=self.store,
-            topic_config=lambda topic: _topic_config(self.metadata, settings, topic),
-            now_ms=now_ms,
-            new_uuid=new_uuid,
-            rng=rng,
-        )
-        self.member.on_removed(self._leave)
-        self.metadata = self.member.metadata
-        self.replicas = self.member.replicas
-        self.coordination = Coordination(
-            settings=settings,
-            metadata=self.metadata,
+            metadata=metadata,
+            raft=raft,
+            transport=transport,
+            common_level=self.quorum.status.common_level,
             replicas=self.replicas,
-            now_ms=now_ms,
+            lead_permission=lead_permission,
             new_uuid=new_uuid,
+            public_key=self.links.public_key,
+            certified_cluster_id=self.links.cluster_id,
+        )
+        self.security = Security(settings, metadata, now_ms)
+        own_clients = self.security.client_options("chronik-broker")
+        replicas, client_state, endpoint = self.replicas, self.client_state, self.security.own.endpoint
+        self.coordinators = build_coordinators(
+            settings, metadata, replicas, client_state, now_ms, new_uuid, own_clients, endpoint
         )
         self.cleaner = Cleaner(
             store=self.store,
             replicas=self.replicas,
-            config=lambda: CleaningConfig.resolve(broker_configs(self.metadata.state, settings)),
+            config=lambda: CleaningConfig.resolve(broker_configs(metadata.state, settings)),
             now_ms=now_ms,
         )
+        self._build_server(limits, now_ms, new_uuid)
+
+    def _build_server(
+        self, limits: Limits, now_ms: Callable[[], int], new_uuid: Callable[[], uuid.UUID]
+    ) -> None:
+        settings, coordinators = self.settings, self.coordinators
+        disk, root = self.disk, Path(settings.data_dir)
         self.services = Services(
             settings=settings,
             metadata=self.metadata,
             replicas=self.replicas,
             limits=limits,
             new_uuid=new_uuid,
-            quorum=self.member.leader_status,
-            controller_id=self.member.controller_id,
-            presence=self.member.presence,
+            quorum=self.quorum.status.of_leader,
+            controller_id=self.quorum.status.controller_id,
+            presence=self.presence,
+            client_state=self.client_state,
+            fetch_sessions=FetchSessions(limits, share=self.client_state.fetch_sessions),
+            audit=self.security.audit,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,
-            features=FEATURES,
-            groups=self.coordination.groups,
-            transactions=self.coordination.transactions,
-            gate=self.coordination.gate,
+            fixed_features=FEATURES,
+            levels_of=self.quorum.status.levels_of,
+            quotas=self.security.quotas,
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
+            transaction_verifier=coordinators.transaction_verifier,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(
-            dispatcher=self.dispatcher, limits=limits, pressures=(self.store.wal, self.store.flusher)
+            dispatcher=self.dispatcher,
+            limits=limits,
+            pressures=(self.store.wal, self.store.flusher),
         )
 
-    def _leave(self) -> None:
-        """The cluster took this node out: no client may take it for one that knows."""
-        self.services.spawn(self.listener.stop())
+    async def bind(self) -> dict[str, int]:
+        """Take the ports of all Kafka listeners; their numbers by name."""
+        security = self.security
+        return {
+            spec.name: await self.listener.bind(spec.host, spec.port, security.door(spec))
+            for spec in security.specs
+        }
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, RemovedFromCluster):
+            # What this node knows of the cluster is old from now on: clients must hear it from others.
+            self.services.spawn(self.listener.stop())
 
     async def start(self) -> None:
-        """Everything but the doors: metadata from disk, links to peers."""
-        self.metadata.bus.listen(self.events.on_event)
-        await self.member.start()
+        """Everything but the doors: metadata from disk, links to peers. The cluster does not count on this
+        node yet."""
+        for listener in (
+            partial(tell_event, lambda: self.metadata.state),
+            self.events.on_event,
+            self.replicas.on_event,
+            self.links.dialed.on_event,
+            self.presence.on_event,
+            self.registration.on_event,
+            self._on_event,
+        ):
+            self.metadata.bus.listen(listener)
+        await self.raft.start(self.metadata)
+        if self.settings.peers:
+            await self.links.start(self.settings)
+        self.controller.start()
         self.store.start()
         self.cleaner.start()
 
-    def admin_context(self, kafka_port: int) -> AdminContext:
+    def admin_context(self, listener_ports: Mapping[str, int]) -> AdminContext:
+        from chronik.admin.audit_writer import AuditWriter
+        from chronik.admin.callers import Callers
+        from chronik.admin.guard import Guard
         from chronik.admin.loopback import Loopback
-        from chronik.admin.peers import Peers
+        from chronik.admin.peers import HttpPeers
+        from chronik.admin.watermark_waits import WatermarkWaits
         from chronik.query.gateway import QueryGateway
 
         loop = asyncio.get_running_loop()
-        settings = self.services.settings
+        settings = self.settings
+        own = self.security.own
+        own_address = (own.reachable_here, listener_ports[own.name])
+        peers = HttpPeers(
+            settings.node_id,
+            lambda: self.metadata.state,
+            _peer_tls(settings),
+            self.security.node_signature,
+        )
+        queries = QueryGateway(
+            settings,
+            self.metadata,
+            self.replicas,
+            kafka=own_address,
+            endpoint=own.endpoint,
+            credentials=self.security.query_credentials,
+        )
+        self.security.on_new_certificates(queries.renew_credentials)
         return AdminContext(
             settings=settings,
+            security=self.security,
+            guard=Guard.of(settings),
+            callers=Callers(settings, self.security),
+            audit=AuditWriter(self.services, self.security.audit, peers),
             services=self.services,
             listener=self.listener,
             store=self.store,
             cleaner=self.cleaner.stats,
-            raft_status=self.member.status,
-            replication_lag_seconds=self.member.replication_lag_seconds,
-            watermark_propagation=self.member.replication.leader.propagation.seconds,
+            raft_status=self.quorum.status.local,
+            replication_lag_seconds=self.replicas.lag_seconds,
+            watermark_propagation=self.replication.feed.propagation.seconds,
             events=self.events,
-            loopback=Loopback(settings.reachable_here, kafka_port),
-            peers=Peers(settings.node_id, lambda: self.metadata.state, _peer_tls(settings)),
-            membership=self.member.operations if settings.peers else None,
+            strangers_refused=self.links.refused,
+            refusals=self.security.refusals,
+            loopback=Loopback(*own_address, self.security.http_client_options),
+            peers=peers,
+            watermark_waits=WatermarkWaits(self.metadata.bus),
+            membership=self.operations if settings.peers else None,
             loop_time=loop.time,
             started=loop.time(),
-            queries=QueryGateway(settings, self.metadata, self.replicas, kafka_port=kafka_port),
+            queries=queries,
         )
 
     async def stop(self) -> None:
-        await self.member.resign()
+        await self.registration.resign()
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
-        await self.coordination.stop()
+        await self.coordinators.stop()
         await self.cleaner.stop()
-        await self.member.stop()
+        await self.controller.stop()
+        await self.registration.stop()
+        self.metadata.close()
+        await self.replication.stop()
+        await self.links.stop()
+        await self.quorum.receiver.stop()
+        await self.raft.stop()
         await self.store.stop()
 
 
-def _peer_tls(settings: Settings) -> ssl.SSLContext | None:
+def _peer_tls(settings: Settings) -> Callable[[], ssl.SSLContext] | None:
     if settings.http_tls_cert is None:
         return None
     from chronik.admin.tls import client_context
+    from chronik.server.reloading import Reloaded
 
-    return client_context(settings.http_tls_ca, settings.http_tls_cert)
-
-
-def _topic_config(metadata: MetadataStore, settings: Settings, topic: str) -> TopicConfig:
-    found = metadata.state.topics.get(topic)
-    return TopicConfig.resolve(found.configs if found else {}, *broker_configs(metadata.state, settings))
+    trusted = (settings.http_tls_ca, settings.http_tls_cert)
+    what = "the certificate that the nodes' HTTP ports are believed by"
+    return Reloaded(what, trusted, lambda: client_context(*trusted)).current

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
+from chronik.server.first_user import write_first_user
 from chronik.testing import Cluster
 from tests.browser.conftest import DEADLINE_MS, Watched
-from tests.node import ChronikNode
+from tests.node import SOURCE, ChronikNode
 
 expect.set_options(timeout=DEADLINE_MS)
 
@@ -51,11 +53,13 @@ def test_records_of_other_clients_arrive_live(
     page.goto(f"{base}/#/topics")
     create_topic(page, "orders")
     expect(page.get_by_text("No records here")).to_be_visible()
-    page.evaluate(
-        """base => fetch(base + "/admin/topics/orders/messages", {
-            method: "POST", body: JSON.stringify({value: "from elsewhere"})})""",
-        base,
-    )
+    with page.expect_response(lambda answer: "watermarks?wait_ms=10000&seen=0" in answer.url) as told:
+        page.evaluate(
+            """base => fetch(base + "/admin/topics/orders/messages", {
+                method: "POST", body: JSON.stringify({value: "from elsewhere"})})""",
+            base,
+        )
+    assert told.value.json()["total"] == 1, "the view was not woken by the commit"
     expect(page.get_by_role("row").filter(has_text="from elsewhere")).to_be_visible()
 
 
@@ -160,7 +164,7 @@ def test_a_node_that_goes_away_is_shown_and_comes_back(
     watched.may_fail = False
 
 
-def test_the_key_is_asked_for_once(page: Page, base: str, node: ChronikNode) -> None:
+def test_a_key_is_asked_for_and_logs_in(page: Page, base: str, node: ChronikNode) -> None:
     node.stop()
     node.env["CHRONIK_ADMIN_API_KEY"] = "swordfish"
     node.start()
@@ -168,10 +172,53 @@ def test_the_key_is_asked_for_once(page: Page, base: str, node: ChronikNode) -> 
     page.get_by_role("button", name="New topic").click()
     page.get_by_label("Name").fill("orders")
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("alert")).to_contain_text("needs the API key")
+    expect(page).to_have_title("Log in, chronik")
+    page.get_by_label("API key").fill("Swordfish")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not right")
+    page.get_by_label("API key").fill("swordfish")
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{base}/#/topics")
+    create_topic(page, "orders")
+    stored = page.evaluate("JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}])")
+    assert "swordfish" not in stored
+    assert "chronik_session" not in stored
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_title("Log in, chronik")
+    assert page.context.cookies() == []
+
+
+def test_a_closed_node_asks_for_a_login_and_shows_who_did_what(page: Page, tmp_path: Path) -> None:
+    write_first_user(tmp_path / "closed" / "data", "ada", "a password")
+    node = ChronikNode(tmp_path / "closed", authorizer=True)
+    with node:
+        base = f"http://127.0.0.1:{node.settings['http_port']}"
+        page.goto(f"{base}/#/topics")
+        expect(page).to_have_title("Log in, chronik")
+        page.get_by_label("User").fill("ada")
+        page.get_by_label("Password").fill("a password")
+        page.get_by_role("button", name="Log in").click()
+        expect(page).to_have_url(f"{base}/#/topics")
+        expect(page.locator("#who")).to_contain_text("User:ada")
+        create_topic(page, "orders")
+        page.get_by_role("link", name="Audit").click()
+        row = page.get_by_role("row").filter(has_text="/admin/create-topic")
+        expect(row).to_contain_text("User:ada")
+        expect(row).to_contain_text("allowed")
+        node.stop()
 
 
 def test_search_and_sql(page: Page, base: str, watched: Watched) -> None:
+    page.goto(f"{base}/#/search")
+    hint = page.locator(".empty b")
+    expect(hint).to_have_text("No topic is searchable yet")
+    made = {"name": "pages", "config": {"searchable": True}}
+    assert page.request.post(f"{base}/admin/create-topic", data=made).ok
+    expect(hint).to_have_text("Search for something")  # though the page was drawn before
+    page.reload()
+    expect(hint).to_have_text("Search for something")
     page.goto(f"{base}/#/topics")
     create_topic(page, "orders", searchable=True)
     for n, customer in enumerate(("ada", "grace", "ada")):
@@ -190,7 +237,7 @@ def test_search_and_sql(page: Page, base: str, watched: Watched) -> None:
         assert deadline
     expect(page.locator("mark").first).to_have_text(re.compile("ada|express"))
     page.get_by_role("link", name="SQL").click()
-    expect(page.locator(".tree summary")).to_have_text(["orders"])
+    expect(page.locator(".tree summary")).to_have_text(["orders", "pages"])
     editor = page.get_by_label("SQL", exact=True)
     editor.fill("SELECT customer, sum(total) AS total FROM orders GROUP BY ALL ORDER BY 1")
     editor.press("Control+Enter")
@@ -219,3 +266,17 @@ def test_a_dead_node_of_a_cluster_is_shown(page: Page) -> None:
         expect(page.locator(".cell.short")).to_have_count(0)
         assert watched.errors == []
         assert watched.strangers == []
+
+
+def test_a_node_without_search_and_sql_says_how_to_get_them(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text('import sys\nsys.modules["tantivy"] = None\n')
+    server = ChronikNode(tmp_path / "node", env={"PYTHONPATH": f"{tmp_path}:{SOURCE}"})
+    base = f"http://127.0.0.1:{server.settings['http_port']}"
+    watched = Watched(page, base)
+    with server:
+        for section in ("search", "sql"):
+            page.goto("about:blank")
+            page.goto(f"{base}/#/{section}")
+            expect(page.get_by_text("not installed on this node")).to_be_visible()
+            expect(page.get_by_text("pip install 'chronik[query]'")).to_be_visible()
+    assert watched.errors == []

@@ -46,7 +46,7 @@ def call(cluster: Cluster, node_id: int, method: str, path: str, body: object = 
 
 
 def names(cluster: Cluster, node_id: int) -> set[str]:
-    return {topic["name"] for topic in call(cluster, node_id, "GET", "/admin/topics")["topics"]}
+    return {topic["name"] for topic in call(cluster, node_id, "GET", "/admin/topics")}
 
 
 def test_every_node_knows_the_same_leader(cluster: Cluster) -> None:
@@ -73,6 +73,20 @@ def test_a_topic_made_on_one_node_is_seen_on_the_others(cluster: Cluster, node: 
     views = [call(cluster, other, "GET", f"/admin/topics/{name}") for other in cluster.nodes]
     assert views[0] == views[1] == views[2]
     call(cluster, node, "DELETE", f"/admin/topics/{name}")
+
+
+def test_a_record_is_explained_alike_by_every_node(cluster: Cluster) -> None:
+    call(cluster, 1, "POST", "/admin/create-topic", {"name": "explained"})
+    call(cluster, 1, "POST", "/admin/topics/explained/messages", {"value": "v"})
+    for node in cluster.nodes:
+        found = call(cluster, node, "GET", "/admin/topics/explained/explain?partition=0&offset=0")
+        replicas = found["replicas"]
+        assert {one["node_id"] for one in replicas} == {1, 2, 3}
+        assert [one["node_id"] for one in replicas if one["is_leader"]] == [found["told_by"]]
+        # The write was acknowledged by all in-sync replicas.
+        assert [one["facts"]["has_record"] for one in replicas if one["is_in_sync"]] == [True] * 3
+        assert all(one["facts"]["batch"] == found["batch"] for one in replicas), found
+    call(cluster, 1, "DELETE", "/admin/topics/explained")
 
 
 def test_a_hundred_topics_at_once_from_all_nodes(cluster: Cluster) -> None:

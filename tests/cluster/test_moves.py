@@ -12,7 +12,7 @@ import pytest
 
 from chronik.client import ClientOptions, Connection
 from chronik.client.apis import Api
-from chronik.client.options import Address
+from chronik.client.options import BrokerAddress
 from chronik.local.probe import ask_metadata
 from chronik.model import ErrorCode
 from chronik.testing import Cluster
@@ -55,7 +55,7 @@ def move_without_tool(cluster: Cluster, asked: int, topic: str, target: tuple[in
 
     async def ask() -> Any:
         address = cluster.layout.node(asked).peer.kafka
-        connection = await Connection.open(Address(address.host, address.port or 0), ClientOptions())
+        connection = await Connection.open(BrokerAddress(address.host, address.port or 0), ClientOptions())
         try:
             moved = [{"partition_index": 0, "replicas": target}]
             fields = {"timeout": 10_000, "topics": [{"name": topic, "partitions": moved}]}
@@ -141,6 +141,10 @@ def test_preferred_leaders_are_elected(four: Cluster) -> None:
 
 @pytest.mark.timeout(120)
 def test_the_quorum_is_described_by_every_node(four: Cluster) -> None:
+    """Three of the four vote, the fourth observes."""
+    four.wait_for(
+        lambda: any(four.raft_status(node)["role"] == "observer" for node in four.nodes), "one only observes"
+    )
     leader = four.controller()
     for node in four.nodes:
         server = ("--bootstrap-server", four.bootstrap_of(node), "describe")
@@ -150,20 +154,56 @@ def test_the_quorum_is_described_by_every_node(four: Cluster) -> None:
             assert f'"id": {other}' in status
         lines = java.run(QUORUM, *server, "--replication").lines()[1:]
         roles = {int(line.split()[0]): line.split()[-1] for line in lines if line.strip()}
-        assert roles == {other: "Leader" if other == leader else "Follower" for other in four.nodes}
+        assert roles.keys() == set(four.nodes)
+        assert roles[leader] == "Leader"
+        assert sorted(roles.values()) == ["Follower", "Follower", "Leader", "Observer"]
 
 
 @pytest.mark.timeout(120)
 def test_a_broker_that_is_gone_is_unregistered_and_comes_back(four: Cluster) -> None:
     four.kill(4)
     try:
+        four.wait_for(lambda: 4 not in four.brokers_seen(1), "node 4 is fenced")
         server = ("--bootstrap-server", four.bootstrap_of(1))
         told = java.run(CLUSTER, "unregister", *server, "--id", "4").out
         assert "Broker 4 is no longer registered" in told
-        four.wait_for(lambda: 4 not in four.brokers_seen(1), "node 4 is forgotten")
     finally:
         four.start(4)
     four.wait_for(lambda: 4 in four.brokers_seen(1), "node 4 is known again")
+
+
+def unregister(cluster: Cluster, broker_id: int) -> ErrorCode:
+    api = Api(ApiKey.UNREGISTER_BROKER, 0, 0)
+
+    async def ask() -> Any:
+        host, port = cluster.bootstrap_of(1).split(":")
+        connection = await Connection.open(BrokerAddress(host, int(port)), ClientOptions())
+        try:
+            return await connection.request(api, {"broker_id": broker_id})
+        finally:
+            connection.close()
+
+    return ErrorCode(cluster.run(ask()).error_code)
+
+
+@pytest.mark.timeout(120)
+def test_live_brokers_are_not_unregistered(four: Cluster) -> None:
+    """T42: whoever may ask cannot empty the cluster."""
+    assert {unregister(four, node) for node in four.nodes} == {ErrorCode.invalid_request}
+    assert set(four.brokers_seen(1)) == set(four.nodes)
+
+
+@pytest.mark.timeout(120)
+def test_a_node_that_was_unregistered_while_it_was_paused_registers_again(four: Cluster) -> None:
+    """T42: it runs, so it belongs to the cluster as soon as it hears that it does not."""
+    four.pause(4)
+    try:
+        gone = four.wait_for(lambda: unregister(four, 4) == ErrorCode.none, "node 4 is unregistered")
+        assert gone
+    finally:
+        four.resume(4)
+    four.wait_for(lambda: 4 in four.brokers_seen(1), "node 4 is known again")
+    four.wait_for(lambda: "it registered again" in four.log(4), "node 4 says so")
 
 
 @pytest.mark.timeout(200)

@@ -23,16 +23,56 @@ def test_a_rolling_restart_under_load_fails_no_produce(cluster: Cluster, topic: 
         for node_id in cluster.nodes:
             cluster.restart(node_id, env=env)
             load.wait_acked(10)
-            cluster.wait_for(
-                lambda: all(len(cluster.isr_of(topic, p)) == 3 for p in range(PARTITIONS)), "all are in sync"
-            )
-            assert cluster.raft_status(node_id)["fast_path"] is not fallback
+            # As an orchestrator does it: the next node is stopped when this one says that it is ready.
+            cluster.wait_in_sync(node_id)
+            assert all(node_id in cluster.isr_of(topic, p) for p in range(PARTITIONS))
+        before = carried(cluster)
         cluster.create_topic(f"{topic}-more", partitions=PARTITIONS)
         load.wait_acked(10)
+        after = carried(cluster)
+        used, other = ("raft", "metadata") if fallback else ("metadata", "raft")
+        for node_id in cluster.nodes:
+            assert after[node_id][used]["bytes"] > before[node_id][used]["bytes"]
+            assert after[node_id][other] == before[node_id][other]
     assert not load.failures
     print(f"{load.acked} acknowledged, longest pause {load.longest_pause():.2f} s")
     load.check()
     cluster.assert_replicas_agree(topic)
+
+
+@pytest.mark.timeout(120)
+def test_a_cluster_of_both_kinds_works_under_load(cluster: Cluster, topic: str) -> None:
+    """S19: one node without the metadata WAL. Counters tell what each node sent over which port."""
+    other = cluster.raft_status(1)["leader_id"]
+    cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+    try:
+        with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+            load.wait_acked(20)
+            cluster.restart(other, env=FALLBACK)
+            cluster.wait_for(
+                lambda: all(len(cluster.isr_of(topic, p)) == 3 for p in range(PARTITIONS)), "all are in sync"
+            )
+            before = carried(cluster)
+            for number in range(10):
+                cluster.create_topic(f"{topic}-{number}", partitions=PARTITIONS)
+            load.wait_acked(20)
+            after = carried(cluster)
+    finally:
+        cluster.restart(other, env={"CHRONIK_DISABLE_METADATA_WAL": "false"})
+    assert not load.failures
+    for node_id in cluster.nodes:
+        used, unused = ("raft", "metadata") if node_id == other else ("metadata", "raft")
+        assert after[node_id][used]["messages"] > before[node_id][used]["messages"]
+        assert after[node_id][unused] == before[node_id][unused]
+    sent = sum(after[one][to]["entries"] - before[one][to]["entries"] for one in after for to in after[one])
+    assert sent >= 2 * 10, "ten topics, to both of the leader's followers"
+    load.check()
+    cluster.assert_replicas_agree(topic)
+
+
+def carried(cluster: Cluster) -> dict[int, dict[str, dict[str, int]]]:
+    """Appends and their answers that each node has sent, by link."""
+    return {node_id: cluster.raft_status(node_id)["carried"] for node_id in cluster.nodes}
 
 
 @pytest.mark.timeout(120)

@@ -32,7 +32,8 @@ def test_nodes_start_in_any_order_with_pauses(order: tuple[int, ...], figure: Fi
         first, second, third = order
         cluster.start(first, wait=False)
         cluster.wait_for(
-            lambda: cluster.log(first).count("is not there") == LINKS * 2, "the first tries have failed"
+            lambda: cluster.log(first).count("Failed to connect to follower") == LINKS * 2,
+            "the first tries have failed",
         )
         cluster.start(second, wait=False)
         cluster.wait_for(

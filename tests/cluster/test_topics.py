@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 import time
+import uuid
 
 import pytest
 
@@ -95,4 +96,8 @@ def test_leaders_are_spread(cluster: Cluster, topic: str) -> None:
 
 def test_nodes_hold_the_same_topics(cluster: Cluster) -> None:
     """T05: three nodes once held 15, 4,695 and 882."""
+    names = {f"same-{uuid.uuid4().hex[:8]}" for _ in range(30)}
+    for name in names:
+        cluster.create_topic(name, replication_factor=3)
+    clients.until(lambda: all(names <= clients.topics_on(cluster, n) for n in cluster.nodes))
     clients.until(lambda: len({frozenset(clients.topics_on(cluster, n)) for n in cluster.nodes}) == 1)

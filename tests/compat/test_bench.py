@@ -20,7 +20,8 @@ def test_the_comparison_runs_and_prints_every_figure() -> None:
         timeout=240,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    # So short a run may miss a bar, and then says so; what it must not do is fail otherwise.
+    assert done.returncode == int("missed: " in done.stdout), done.stderr[-2000:]
     for figure in (
         "start to first produce",
         "produce 256 B",

@@ -274,3 +274,25 @@ def test_a_hanging_transaction_is_aborted_by_its_partition(cli: Cli, open_transa
     assert "aborted" in cli("transaction", "abort", "--topic", topic, "--partition", "0")
     cli("produce", topic, stdin="after\n")
     assert cli("consume", topic, "--from-beginning", "--to-end", "--isolation", "read_committed") == "after\n"
+
+
+def test_a_bench_measures_what_it_sent(cli: Cli, topic: str) -> None:
+    def bench(*arguments: str) -> Any:
+        code, out, err = cli.run("bench", *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    at_rate = bench("produce", topic, "--rate", "100", "--seconds", "0.5", "--size", "10")
+    assert (at_rate["records"], at_rate["loop"]) == (50, "open")
+    assert 0 < at_rate["latency_ms"]["p50"] <= at_rate["latency_ms"]["p99"] <= at_rate["latency_ms"]["max"]
+    assert sum(count for _, count in at_rate["histogram_ms"]) == 50
+    flat_out = bench("produce", topic, "--under-way", "10", "--seconds", "0.3")
+    assert flat_out["loop"] == "closed"
+    read = bench("consume", topic)
+    assert read["records"] == 50 + flat_out["records"]
+    there_and_back = bench("latency", topic, "--rate", "50", "--seconds", "0.5")
+    assert there_and_back["records"] == 25
+    code, out, _ = cli.run("bench", "latency", topic, "--rate", "50", "--seconds", "0.2")
+    assert code == 0
+    assert "p99.9" in out
+    assert "█" in out

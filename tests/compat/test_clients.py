@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Sequence
 
 import pytest
 
+from chronik.client import ClientOptions, Cluster, Consumer, parse_bootstrap
+from chronik.model import TopicPartition
+from chronik.records.batch import headers
+from chronik.records.compression import Compression
 from tests.compat.clients import CLIENTS, Client, Record
 from tests.process import ServerProcess
 
@@ -26,6 +31,15 @@ def same(got: Sequence[Record], sent: Sequence[Record]) -> bool:
     )
 
 
+async def codecs(bootstrap: str, topic: str, end_offset: int) -> set[int]:
+    """How the batches of a topic's first partition lie in the log."""
+    tp = TopicPartition(topic, 0)
+    async with Cluster(parse_bootstrap(bootstrap), ClientOptions()) as cluster, Consumer(cluster) as consumer:
+        consumer.assign({tp: 0})
+        found = [fetched async for fetched in consumer.batches({tp: end_offset})]
+    return {header.compression for fetched in found for _, header in headers(fetched.data)}
+
+
 def test_topics_are_created_listed_and_deleted(client: Client, topic: str) -> None:
     client.create(topic, partitions=3)
     assert topic in client.topics()
@@ -41,11 +55,15 @@ def test_a_topic_is_created_only_once(client: Client, topic: str) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_every_compression(client: Client, topic: str, compression: str | None) -> None:
+def test_every_compression(
+    broker: ServerProcess, client: Client, topic: str, compression: str | None
+) -> None:
+    """T29: a client that misses something in what is advertised sends the records uncompressed."""
     client.create(topic)
     sent = [Record(f"value {number}".encode() * 20, f"key {number}".encode()) for number in range(200)]
     assert client.produce(topic, sent, compression) == list(range(200))
     assert same(client.consume(topic, 200), sent)
+    assert asyncio.run(codecs(broker.bootstrap, topic, 200)) == {Compression.named(compression or "none")}
 
 
 def test_headers_nulls_and_empty_values(client: Client, topic: str) -> None:

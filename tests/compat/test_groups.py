@@ -141,6 +141,23 @@ def test_members_share_the_partitions(broker: ServerProcess, topic: str, protoco
         until(lambda: sorted(len(member.owned) for member in joined) == [3, 3], "the rest is not shared")
 
 
+def test_librdkafka_joins_two_patterns_into_one(broker: ServerProcess, topic: str) -> None:
+    """It sends them as one regular expression, with the repetitions of both, beside the literal name."""
+    matched = (f"{topic}-orders-eu", f"{topic}-payments-us", f"{topic}-literal")
+    names = (*matched, f"{topic}-neither")
+    for name in names:
+        create(broker, name, 1)
+    sent = {name: produce(broker, name, 5, 1) for name in names}
+    wanted = [f"^{topic}-ord.*s-.*", f"^{topic}-pa.*ts-.*", f"{topic}-literal"]
+    member = Member(broker, f"{topic}-group", wanted, **{"group.protocol": "consumer"})
+    try:
+        expected = set().union(*(sent[name] for name in matched))
+        until(lambda: expected <= set(member.values), f"records are missing: {member.values}")
+        assert set(member.values) == expected
+    finally:
+        member.leave()
+
+
 def test_the_new_protocol_moves_only_what_must_move(broker: ServerProcess, topic: str) -> None:
     create(broker, topic, 6)
     config = {"group.protocol": "consumer"}

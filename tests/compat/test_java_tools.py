@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from chronik.client.apis import Api
+from chronik.wire.api import ApiKey
 from tests import java
+from tests.compat.test_configs import CLIENT_METRICS, GROUP, alter, ask
+from tests.compat.test_transactions import create
 from tests.process import ServerProcess
 
 TOOLS = "org.apache.kafka.tools"
+DESCRIBE_LOG_DIRS = Api(ApiKey.DESCRIBE_LOG_DIRS, 4, 4)
 
 
 def topics(broker: ServerProcess, *arguments: str, check: bool = True) -> java.Output:
@@ -162,3 +170,36 @@ def test_configuration_of_a_topic_is_described(broker: ServerProcess, topic: str
         *("--entity-name", topic),
     ).out
     assert "max.message.bytes=2000000" in output
+
+
+def test_rarer_admin_calls(broker: ServerProcess, topic: str, tmp_path: Path) -> None:
+    """ListConfigResources, UpdateFeatures and AlterReplicaLogDirs, each by a tool that sends it."""
+    create(broker, topic)
+    described = asyncio.run(ask(broker, DESCRIBE_LOG_DIRS, {"topics": None}))
+    partition = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [described.results[0].log_dir]}
+    moves = tmp_path / "moves.json"
+    moves.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    assert asyncio.run(alter(broker, CLIENT_METRICS, topic, interval_ms="60000")) == 0
+    assert asyncio.run(alter(broker, GROUP, topic, consumer_session_timeout_ms="50000")) == 0
+    servers = ("--bootstrap-server", broker.bootstrap)
+    reassign = (
+        f"{TOOLS}.reassign.ReassignPartitionsCommand",
+        *servers,
+        "--reassignment-json-file",
+        str(moves),
+    )
+    subscriptions, groups, feature, moved, verified = java.run_several(
+        (f"{TOOLS}.ClientMetricsCommand", *servers, "--list"),
+        ("kafka.admin.ConfigCommand", *servers, "--describe", "--entity-type", "groups"),
+        (f"{TOOLS}.FeatureCommand", *servers, "upgrade", "--feature", "transaction.version=2"),
+        (*reassign, "--execute"),
+        (*reassign, "--verify"),
+    )
+    assert topic in subscriptions.lines()
+    assert f"Dynamic configs for group {topic} are:" in groups.out
+    assert "consumer.session.timeout.ms=50000" in groups.out
+    assert "transaction.version was upgraded to 2." in feature.lines()
+    assert f"Successfully started moving log directory to {partition['log_dirs'][0]}" in moved.out
+    assert f"Reassignment of partition {topic}-0 is completed." in verified.out
+    assert asyncio.run(alter(broker, CLIENT_METRICS, topic, interval_ms=None)) == 0
+    assert asyncio.run(alter(broker, GROUP, topic, consumer_session_timeout_ms=None)) == 0

@@ -44,6 +44,37 @@ def test_client_2_8(broker: ServerProcess, topic: str) -> None:
     assert topic not in java.run(*command, "--list", jar_set="kafka-2.8").lines()
 
 
+def test_client_3_9(broker: ServerProcess, topic: str) -> None:
+    """The newest clients before 4.0: a topic, records, a group of each protocol, a transaction."""
+    tools = "org.apache.kafka.tools"
+    servers = ("--bootstrap-server", broker.bootstrap)
+    command = (f"{tools}.TopicCommand", *servers)
+    java.run(*command, "--create", "--topic", topic, "--partitions", "1", jar_set="kafka-3.9")
+    java.run(
+        "kafka.tools.ConsoleProducer",
+        *(*servers, "--topic", topic, "--request-required-acks", "-1", "--compression-codec", "zstd"),
+        stdin="\n".join(LINES) + "\n",
+        jar_set="kafka-3.9",
+    )
+    for protocol in ("classic", "consumer"):
+        got = java.run(
+            f"{tools}.consumer.ConsoleConsumer",
+            *(*servers, "--topic", topic, "--group", f"{topic}-{protocol}", "--from-beginning"),
+            *("--consumer-property", f"group.protocol={protocol}"),
+            *("--max-messages", str(len(LINES)), "--timeout-ms", "60000"),
+            jar_set="kafka-3.9",
+        )
+        assert got.lines() == LINES
+    produced = java.run(
+        f"{tools}.ProducerPerformance",
+        *("--topic", topic, "--num-records", "500", "--record-size", "100", "--throughput", "-1"),
+        *("--transactional-id", f"{topic}-tx", "--transaction-duration-ms", "50"),
+        *("--producer-props", f"bootstrap.servers={broker.bootstrap}"),
+        jar_set="kafka-3.9",
+    )
+    assert "500 records sent" in produced.lines()[-1]
+
+
 def test_client_0_11(broker: ServerProcess, topic: str, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("Apache Kafka 4 no longer serves clients this old")

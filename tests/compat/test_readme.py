@@ -119,3 +119,12 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def test_the_example_of_the_page_on_testing_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "TESTING_WITH_CHRONIK.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    script = tmp_path / "example.py"
+    script.write_text(code)
+    said = run(f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}", tmp_path)
+    assert said.strip() == "[b'one', b'two']"

@@ -29,7 +29,7 @@ def create(node: ChronikNode, topic: str, **configs: str) -> None:
     admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1, config=named)])[topic].result(DEADLINE_S)
 
 
-def consumer(node: ChronikNode, topic: str) -> ck.Consumer:
+def consumer(node: ChronikNode, topic: str, offset: int = ck.OFFSET_STORED) -> ck.Consumer:
     made = ck.Consumer(
         {
             "bootstrap.servers": node.bootstrap,
@@ -39,7 +39,7 @@ def consumer(node: ChronikNode, topic: str) -> ck.Consumer:
             "auto.offset.reset": "error",
         }
     )
-    made.assign([ck.TopicPartition(topic, 0, ck.OFFSET_STORED)])
+    made.assign([ck.TopicPartition(topic, 0, offset)])
     return made
 
 
@@ -110,4 +110,34 @@ def test_every_topic_has_its_own_retention(node: ChronikNode) -> None:
         assert time.monotonic() < end, "old segments stay"
         time.sleep(0.1)
     assert start_of("kept") == 0
+    reader.close()
+
+
+def test_records_without_a_timestamp_are_not_taken_for_old_ones(node: ChronikNode) -> None:
+    """librdkafka's batches without timestamps claim to be from 1970; their topic keeps them for a week."""
+    create(node, "undated")
+    create(node, "dated-1970")
+    create(node, "old", retention_ms="1", file_delete_delay_ms="0")
+    writer = ck.Producer({"bootstrap.servers": node.bootstrap})
+    for number in range(10):
+        writer.produce("undated", b"%d" % number, timestamp=-1)
+        writer.produce("dated-1970", b"%d" % number, timestamp=1 + number)
+    assert writer.flush(DEADLINE_S) == 0
+    writer.produce("old", b"goes")
+    assert writer.flush(DEADLINE_S) == 0
+    reader = consumer(node, "undated", 0)
+
+    def start_of(topic: str) -> int:
+        low, _ = reader.get_watermark_offsets(ck.TopicPartition(topic, 0), DEADLINE_S)
+        return int(low)
+
+    end = time.monotonic() + DEADLINE_S
+    for round_ in range(1, 4):  # a record that goes tells that a round of retention is over
+        while start_of("old") < round_:
+            assert time.monotonic() < end, "old records stay"
+            time.sleep(0.1)
+        writer.produce("old", b"goes")
+        assert writer.flush(DEADLINE_S) == 0
+    assert (start_of("undated"), start_of("dated-1970")) == (0, 0)
+    assert take(reader, 10) == [b"%d" % number for number in range(10)]
     reader.close()

@@ -116,8 +116,16 @@ def test_a_wrong_variable_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_it_advertises_what_it_was_told(tmp_path: Path) -> None:
-    node = ChronikNode(tmp_path / "node", bind="0.0.0.0", advertise="localhost")
+    env = {"CHRONIK_ADMIN_API_KEY": "swordfish"}
+    node = ChronikNode(tmp_path / "node", bind="0.0.0.0", advertise="localhost", env=env)
     with node:
         metadata = Confluent(node.bootstrap).admin.list_topics(timeout=60)
         (broker,) = metadata.brokers.values()
         assert (broker.host, broker.port) == ("localhost", node.kafka_port)
+
+
+def test_modules_have_log_levels_of_their_own(tmp_path: Path) -> None:
+    with ChronikNode(tmp_path / "node", env={"CHRONIK_LOG": "chronik.metadata=debug"}) as node:
+        told = node.log.read_text()
+    assert "DEBUG   chronik.metadata.telling: Wrote RegisterBroker(1) to metadata WAL at offset " in told
+    assert {line.split()[3].split(".")[1] for line in told.splitlines() if " DEBUG " in line} == {"metadata"}

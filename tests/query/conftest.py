@@ -52,14 +52,14 @@ class QueryNode(ChronikNode):
         text = self.http("GET", "/metrics").decode()
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
-    def child_pid(self) -> int | None:
+    def child_pid(self, kind: str = "search") -> int | None:
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = path.read_text().rsplit(")", 1)[1].split()
                 command = (path.parent / "cmdline").read_bytes()
             except OSError:
                 continue
-            if int(fields[1]) == self.pid and b"chronik.query.child" in command:
+            if int(fields[1]) == self.pid and f'"kind":"{kind}"'.encode() in command:
                 return int(path.parent.name)
         return None
 

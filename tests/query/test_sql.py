@@ -113,7 +113,7 @@ def test_a_runaway_query_is_stopped(node: QueryNode) -> None:
 
 def test_every_thread_of_the_query_process_gives_way_to_the_broker(node: QueryNode) -> None:
     assert node.sql("SELECT count(*) AS n FROM range(1000000) a")
-    child = node.child_pid()
+    child = node.child_pid("sql")
     assert child is not None
     niceness = [
         os.getpriority(os.PRIO_PROCESS, int(path.name)) for path in Path(f"/proc/{child}/task").iterdir()

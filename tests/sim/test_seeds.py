@@ -25,6 +25,12 @@ def test_seed(scenario: str, seed: int) -> None:
     assert result.read > 0
 
 
+@pytest.mark.parametrize(("scenario", "seed"), [("members", 10058)])
+def test_a_seed_that_found_a_bug(scenario: str, seed: int) -> None:
+    """members 10058: a marker ended an open transaction while the coordinator was asked about another one."""
+    assert run_seed(seed, SCENARIOS[scenario]).failures == []
+
+
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 def test_a_seed_gives_the_same_trace_in_any_process(scenario: str) -> None:
     def trace(hash_seed: str) -> bytes:
@@ -38,7 +44,7 @@ def test_a_seed_gives_the_same_trace_in_any_process(scenario: str) -> None:
 
 
 def test_no_real_clock_decides_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In seed 4 rounds of the WAL wait for company, and learn from whether it came in time."""
+    """In seed 4 the WAL learns how long its rounds take, which decides where they are written."""
     usual = run_seed(4, CLUSTER)
     leaps = count(0, 1000)
     clocked = [module for name, module in sys.modules.items() if name.startswith("chronik.")]

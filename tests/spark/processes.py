@@ -34,8 +34,8 @@ def descendants(root: int | None = None) -> dict[int, str]:
 
 
 def is_worker(line: str) -> bool:
-    """A Python worker that runs tasks, or the daemon that forks them; forked ones have the name alone."""
-    return line.startswith("pyspark.worker ") or "daemon pyspark.worker" in line
+    """A Python worker that runs tasks, or the daemon that forks them."""
+    return "daemon pyspark.worker" in line
 
 
 def memory_bytes(pid: int) -> int:

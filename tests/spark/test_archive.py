@@ -114,7 +114,7 @@ def test_a_topic_made_anew_and_records_deleted_unread(
     topics.delete(topic)
     topics.create(name=topic)
     topics.fill(topic, [b'{"n": 4}'])
-    with pytest.raises(ChronikError, match="deleted and created anew"):
+    with pytest.raises(ChronikError, match="deleted and created again"):
         archive(spark, topic, options(topics, tmp_path))
     assert archive(spark, topic, options(topics, tmp_path, fail_on_data_loss=False)).rows == 1
     assert sorted(row.value.n for row in rows(spark, tmp_path, topic)) == [1, 3, 4]

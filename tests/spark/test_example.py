@@ -31,4 +31,8 @@ def test_orders(tmp_path: Path) -> None:
     assert [json.loads(line)["item"] for line in matching[2].splitlines()] == ["green tea"] * 3
     page = (tmp_path / "made" / "orders.html").read_text()
     assert page.count("<svg") == 2
+    assert "Rejected orders: 5<" in page
+    assert "rejected orders: 5, the first 5" in said.stdout
+    for name in ("orders-by-minute", "amount-by-country"):
+        assert (tmp_path / "made" / f"orders-{name}.png").stat().st_size > 10_000
     assert "<td" in page

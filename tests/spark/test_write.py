@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from chronik.spark import writer
-from chronik.spark.ledger import Decision, Ledger
+from chronik.spark.ledger import Ledger, SinkDecision
 from chronik.spark.options import WriteOptions, write_options
 from chronik.spark.planning import DataLoss, ask
 from chronik.spark.producing import OpenTransaction, end_transaction
@@ -135,7 +135,7 @@ class Batch:
 
         async def work(cluster: Any) -> None:
             await Ledger(cluster, self.sink_id, self.options.topic or "").decide(
-                Decision(batch_id, transactions)
+                SinkDecision(batch_id, transactions)
             )
 
         ask(self.options.connect, work)

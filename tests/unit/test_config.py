@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import string
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.config import Address, ConfigError, Resolved, Settings, table
+from chronik.config import Address, ConfigError, table
+from chronik.config_sources import Resolved, load_settings, parse_log_levels
 
 
 def load(
@@ -25,7 +27,7 @@ def load(
         assert tmp_path is not None
         file = tmp_path / "chronik.toml"
         file.write_text(text)
-    return Settings.load(flags, env or {}, file)
+    return load_settings(flags, env or {}, file)
 
 
 def complaint(text: str, tmp_path: Path, **flags: object) -> str:
@@ -149,12 +151,12 @@ def test_mistakes_among_the_peers(text: str, sentence: str, tmp_path: Path) -> N
 
 def test_a_missing_or_unreadable_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
-        Settings.load({}, {}, tmp_path / "none.toml")
+        load_settings({}, {}, tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
-        Settings.load({}, {}, tmp_path)
+        load_settings({}, {}, tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"bind = '\xff'")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        Settings.load({}, {}, tmp_path / "latin.toml")
+        load_settings({}, {}, tmp_path / "latin.toml")
 
 
 def test_a_bad_variable_is_an_error_and_an_unknown_one_a_warning() -> None:
@@ -233,7 +235,7 @@ def test_any_file_is_either_taken_as_it_is_or_refused_in_one_sentence(
     file = tmp_path_factory.getbasetemp() / "any.toml"
     file.write_text("".join(f"{key} = {as_toml(value)}\n" for key, value in values.items()))
     try:
-        resolved = Settings.load({}, {}, file)
+        resolved = load_settings({}, {}, file)
     except ConfigError as error:
         assert "\n" not in str(error)
         return
@@ -248,7 +250,7 @@ def test_no_bytes_make_it_stumble(tmp_path_factory: pytest.TempPathFactory, data
     file = tmp_path_factory.getbasetemp() / "bytes.toml"
     file.write_bytes(data)
     try:
-        Settings.load({}, {}, file)
+        load_settings({}, {}, file)
     except ConfigError as error:
         assert str(file) in str(error)
 
@@ -265,3 +267,25 @@ def test_any_text_in_a_variable_is_parsed_or_refused(name: str, text: str) -> No
         assert setting.rule.minimum is not None
         assert setting.rule.maximum is not None
         assert setting.rule.minimum <= int(text) <= setting.rule.maximum
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("chronik.rfat=debug", "there is no module 'chronik.rfat'; did you mean chronik.raft?"),
+        ("chronik.raft=debgu", "did you mean debug?"),
+        ("debug", "'debug' is no MODULE=LEVEL"),
+        ("json=debug", "there is no module 'json'"),
+        ("chronik.raft.made_up=debug", "there is no module 'chronik.raft.made_up'"),
+    ],
+)
+def test_a_wrong_log_level_is_one_sentence(given: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load(env={"CHRONIK_LOG": given})
+
+
+def test_log_levels_by_module() -> None:
+    found = parse_log_levels("chronik.raft=debug, chronik.metadata.store=WARNING,", "log")
+    assert found == {"chronik.raft": "debug", "chronik.metadata.store": "warning"}
+    with pytest.raises(ConfigError, match="there is no module"):
+        parse_log_levels("chronik.raft.x\n2026 ERROR chronik=debug", "log")

@@ -1,4 +1,4 @@
-"""The table of failures in docs/TESTING.md: complete, and every test that it names exists."""
+"""The table of failures in docs/TESTING.md: complete, and every test and mutant that it names exists."""
 
 from __future__ import annotations
 
@@ -7,18 +7,37 @@ from pathlib import Path
 
 import pytest
 
+from tools.mutants import MUTANTS
+
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(r"^\| (T\d\d) \|.*\| (.*) \|$", (ROOT / "docs" / "TESTING.md").read_text(), re.MULTILINE)
+PAGE = (ROOT / "docs" / "TESTING.md").read_text()
+ROWS = re.findall(r"^\| (T\d\d) \|.*\| (.*) \|$", PAGE, re.MULTILINE)
+PLANTED = re.findall(r"^\| ([SLHORX]\d\d(?:, [A-Z]\d\d)*) \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
 
 
 def test_every_failure_has_a_row() -> None:
-    assert [name for name, _ in ROWS] == [f"T{number:02}" for number in range(1, 36)]
+    assert [name for name, _ in ROWS] == [f"T{number:02}" for number in range(1, 44)]
 
 
 @pytest.mark.parametrize(("failure", "caught"), ROWS, ids=[name for name, _ in ROWS])
 def test_what_the_table_names_exists(failure: str, caught: str) -> None:
-    for place in re.findall(r"`((?:tests|bench|tools)/[^`]+)`", caught):
+    places = re.findall(r"`((?:tests|bench|tools)/[^`]+)`", caught)
+    assert places
+    for place in places:
         path, _, name = place.partition("::")
         assert (ROOT / path).is_file(), place
         if name:
             assert f"def {name}(" in (ROOT / path).read_text(), place
+
+
+@pytest.mark.parametrize(("failure", "caught"), ROWS, ids=[name for name, _ in ROWS])
+def test_what_the_simulator_should_notice_is_planted(failure: str, caught: str) -> None:
+    planted = {mutant.name for mutant in MUTANTS if mutant.failure == failure}
+    assert set(re.findall(r'"([^"]+)"', caught)) == planted
+    assert bool(planted) is ("tests/sim/" in caught)
+
+
+@pytest.mark.parametrize(("requirement", "tests", "defect"), PLANTED)
+def test_what_guards_a_requirement_exists(requirement: str, tests: str, defect: str) -> None:
+    assert defect
+    test_what_the_table_names_exists(requirement, tests)

@@ -1,8 +1,8 @@
 """HTTP for people and tools: health, metrics, administration, the console, and the doors to search and SQL.
 
 Flow: `server` owns the socket and the limits of a connection; `app` guards a request (host, origin, key,
-size, time) and hands it to an endpoint; an endpoint (`routes/<noun>.py`) takes a `Call` and returns a value;
-values become JSON in one place, and so do errors. Endpoints are listed in `routes`, and the OpenAPI
+size, time) and hands it to an endpoint; an endpoint (`routes/<noun>.py`) takes an `HttpCall` and returns a
+value; values become JSON in one place, and so do errors. Endpoints are listed in `routes`, and the OpenAPI
 description, the readable page and docs/HTTP.md are made from that list.
 
 Invariants: nothing here is heavy or blocks the loop; a request is bounded in bytes and in time; every failure

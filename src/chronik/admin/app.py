@@ -5,27 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
+from chronik.admin.callers import Caller, host_of
 from chronik.admin.context import AdminContext
-from chronik.admin.endpoint import Call, Content, Endpoint
+from chronik.admin.endpoint import Content, FileContent, HttpAccess, HttpCall, HttpEndpoint
 from chronik.admin.errors import HttpError, failure_of
-from chronik.admin.guard import Guard
+from chronik.admin.guard import login_required
 from chronik.admin.scrape import why_not_ready
+from chronik.security.principals import ANONYMOUS
+from chronik.server.audit import NAME_CHARS_MAX
 
 __all__ = ["AdminApp"]
 
 log = logging.getLogger(__name__)
 
 BODY_SECONDS_MAX: Final = 15.0
+SEND_SECONDS_MAX: Final = 300.0
+PIECE_BYTES: Final = 256 * 1024
 SWALLOW_SECONDS: Final = 1.0
+PROBES_ONLY: Final = "probes_only"
+"""Set in the state of a connection for which there was no room but to ask how the node is."""
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -40,9 +49,10 @@ async def _unused(_request: Request) -> Response:
 
 
 class AdminApp:
-    def __init__(self, endpoints: Sequence[Endpoint], context: AdminContext) -> None:
+    def __init__(self, endpoints: Sequence[HttpEndpoint], context: AdminContext) -> None:
         self._context = context
-        self._guard = Guard(context.settings.bind, context.settings.admin_api_key)
+        self._guard = context.guard
+        self._callers = context.callers
         self._routes = [(Route(one.path, _unused, methods=[one.method]), one) for one in endpoints]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,28 +61,63 @@ class AdminApp:
         request = Request(scope, receive)
         try:
             response = await self._answer(scope, request)
-        except asyncio.CancelledError:
-            raise
+        except ClientDisconnect:
+            return  # the client is gone, and a stranger could fill the log with it
         except Exception as error:
             response = self._failed(request, error)
+            self._note_refusal(request, response.status_code)
         self._context.http.answers[_method(scope), response.status_code] += 1
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, request: Request) -> Response:
         endpoint, path = self._find(scope)
-        self._guard.check(endpoint.access, request.headers)
+        if endpoint.access is not HttpAccess.HEALTH and scope.get("state", {}).get(PROBES_ONLY):
+            raise HttpError(
+                503,
+                "too_many_connections",
+                "There are too many HTTP connections: only /health and /ready are answered.",
+                {"retry-after": "1", "connection": "close"},
+            )
+        self._guard.check_site(request.headers)
+        caller = await self._caller(endpoint, request)
+        self._guard.check(endpoint.access, is_anonymous=caller.is_anonymous)
         if not (endpoint.always or self._context.phase.is_serving):
             raise HttpError(503, "not_ready", why_not_ready(self._context), {"retry-after": "1"})
         query = endpoint.parse_query(request.query_params)
-        body = endpoint.parse_body(await _read_body(request, endpoint.body_bytes_max))
-        call = Call(self._context, path, query, body, _authorization(request.headers))
+        request.state.principal = caller.principal
+        call = HttpCall(self._context, path, query, None, caller, _authorization(request.headers))
+        endpoint.needs.admit(call, call, [])
+        data = await _read_body(request, endpoint.body_bytes_max)
+        if caller.signed is not None and not caller.signed.fits(data):
+            raise login_required()
+        call = replace(call, body=endpoint.parse_body(data))
         async with asyncio.timeout(endpoint.deadline_s):
             value = await endpoint.function(call)
+        if endpoint.access is HttpAccess.CHANGE and caller.signed is None:
+            self._note_change(request, caller)
+        if isinstance(value, FileContent):
+            return _FileResponse(value)
         if isinstance(value, Content):
             return _response(value.body, value.media_type, value.status, value.headers)
         return _response(msgspec.json.encode(value), "application/json", 200, {})
 
-    def _find(self, scope: Scope) -> tuple[Endpoint, Mapping[str, str]]:
+    def _note_change(self, request: Request, caller: Caller) -> None:
+        audit = self._context.security.audit
+        audit.changed(caller.principal, host_of(request), "http", request.method, _path(request))
+
+    def _note_refusal(self, request: Request, status: int) -> None:
+        if status in (401, 403):
+            principal = getattr(request.state, "principal", ANONYMOUS)
+            audit = self._context.security.audit
+            audit.denied(principal, host_of(request), "http", request.method, _path(request))
+
+    async def _caller(self, endpoint: HttpEndpoint, request: Request) -> Caller:
+        """A login is not even looked at where a path is open to everybody."""
+        if endpoint.access is HttpAccess.OPEN:
+            return self._callers.anonymous(host_of(request))
+        return await self._callers.identify(request)
+
+    def _find(self, scope: Scope) -> tuple[HttpEndpoint, Mapping[str, str]]:
         allowed: list[str] = []
         for route, endpoint in self._routes:
             match, child = route.matches(scope)
@@ -97,6 +142,11 @@ class AdminApp:
         return _response(msgspec.json.encode(failure), "application/json", status, headers)
 
 
+def _path(request: Request) -> str:
+    """As far as it is worth keeping; what a client asks for in a query is its own business."""
+    return request.url.path[:NAME_CHARS_MAX]
+
+
 def _method(scope: Scope) -> str:
     """Methods are labels of a metric, so a client must not be able to make up new ones."""
     method = str(scope["method"])
@@ -111,6 +161,28 @@ def _authorization(headers: Mapping[str, str]) -> str | None:
 def _response(body: bytes, media_type: str, status: int, headers: Mapping[str, str]) -> Response:
     extra: dict[str, Any] = {"cache-control": "no-store", **_HEADERS, **headers}
     return Response(body, status, extra, media_type)
+
+
+class _FileResponse(Response):
+    """Sends a file in pieces; a client that takes too long to read them is cut off."""
+
+    def __init__(self, content: FileContent) -> None:
+        super().__init__(media_type=content.media_type)
+        self._content = content
+        size = os.fstat(content.file.fileno()).st_size
+        extra = {"cache-control": "no-store", **_HEADERS, **content.headers, "content-length": str(size)}
+        self.init_headers(extra)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        file = self._content.file
+        try:
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._content.close()
 
 
 async def _swallow(request: Request) -> None:

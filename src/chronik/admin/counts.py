@@ -41,3 +41,5 @@ class EventCounts:
 class HttpStats:
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By method and status."""
+    refused: int = 0
+    """Connections closed because there were too many."""

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from chronik.config import Settings
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import ssl
 
     from chronik.admin.context import AdminContext
+    from chronik.server.reloading import Reloaded
 
 __all__ = ["HttpDoor"]
 
@@ -23,7 +25,7 @@ class HttpDoor:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._tls: Reloaded[ssl.SSLContext] | None = None
         self._server: Any = None
         self._context: AdminContext | None = None
 
@@ -32,8 +34,10 @@ class HttpDoor:
         host, port = settings.bind, settings.http_port
         if settings.http_tls_cert is not None:
             from chronik.admin.tls import server_context
+            from chronik.server.reloading import Reloaded
 
-            self._tls = server_context(settings.http_tls_cert, settings.http_tls_key)
+            files = (settings.http_tls_cert, settings.http_tls_key, settings.http_tls_client_ca)
+            self._tls = Reloaded("the certificate of HTTP", files, partial(server_context, *files))
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         taken = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -67,13 +71,17 @@ class HttpDoor:
         """The node takes part: everything can be asked now, not only how it is."""
         if self._context is not None:
             self._context.queries.start()
+            self._context.audit.start()
             self._context.phase.is_serving = True
 
     async def close(self) -> None:
         taken, self._socket = self._socket, None
+        if self._context is not None:
+            await self._context.watermark_waits.close()
         if self._server is not None:
             await self._server.stop()
         if self._context is not None:
+            await self._context.audit.close()
             await self._context.queries.close()
             await self._context.loopback.close()
         if taken is not None:

@@ -6,27 +6,36 @@ import enum
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
 from chronik.admin.errors import HttpError, sentence
+from chronik.server.access import Access
+from chronik.server.gate import Needs
 
 if TYPE_CHECKING:
+    from chronik.admin.callers import Caller
     from chronik.admin.context import AdminContext
 
-__all__ = ["Access", "Call", "Content", "Endpoint", "endpoint"]
+__all__ = ["Content", "FileContent", "HttpAccess", "HttpCall", "HttpEndpoint", "endpoint"]
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 
 
-class Access(enum.Enum):
+class HttpAccess(enum.Enum):
     OPEN = "open"
-    """Shows how the node is, never what records say."""
+    """Files that are the same everywhere."""
+    HEALTH = "health"
+    """Shows that the node is alive: needs a login if the settings say so."""
+    METRICS = "metrics"
+    """Figures for Prometheus: need a login if the settings say so, and name nobody to strangers."""
+    STATUS = "status"
+    """Shows how the cluster is, never what records say: needs a login where other machines can ask."""
     DATA = "data"
-    """Shows records: needs the API key wherever one is set."""
+    """Shows records: needs a login wherever a key is set, ACLs decide, or all Kafka clients log in."""
     CHANGE = "change"
-    """Changes something: needs the API key unless only this machine can reach the node."""
+    """Changes something: needs a login unless only this machine can reach the node and nobody logs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +49,37 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FileContent:
+    """An answer that lies in a file and is sent from there, a piece at a time."""
+
+    file: BinaryIO
+    close: Callable[[], None]
+    """Called once, whether the answer could be sent or not."""
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall:
     context: AdminContext
     path: Mapping[str, str]
     query: Any
     body: Any
+    caller: Caller
     authorization: str | None = None
-    """As it came, to be handed on to other nodes."""
+    """As it came, to be handed on to other nodes where nodes cannot sign."""
+
+    @property
+    def access(self) -> Access:
+        """What the caller may do."""
+        return self.caller.access
 
 
-Function: TypeAlias = Callable[[Call], Awaitable[Any]]
+Function: TypeAlias = Callable[[HttpCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class HttpEndpoint:
     method: str
     path: str
     summary: str
@@ -63,7 +89,10 @@ class Endpoint:
     answer: Any
     """The type of the answer, for the description; None if it is not JSON."""
     media_type: str
-    access: Access
+    access: HttpAccess
+    """Whether the call needs a login where there is no authorizer."""
+    needs: Needs
+    """What a principal must be allowed; the same as Kafka asks for the same thing."""
     body_bytes_max: int
     deadline_s: float
     always: bool
@@ -112,17 +141,18 @@ def endpoint(
     path: str,
     *,
     summary: str,
+    needs: Needs,
     query: type | None = None,
     body: type | None = None,
     answer: Any = None,
     media_type: str = "application/json",
-    access: Access = Access.OPEN,
+    access: HttpAccess = HttpAccess.STATUS,
     body_bytes_max: int = BODY_BYTES_MAX,
     deadline_s: float = 30.0,
     always: bool = False,
-) -> Callable[[Function], Endpoint]:
-    def declare(function: Function) -> Endpoint:
-        return Endpoint(
+) -> Callable[[Function], HttpEndpoint]:
+    def declare(function: Function) -> HttpEndpoint:
+        return HttpEndpoint(
             method=method,
             path=path,
             summary=summary,
@@ -132,6 +162,7 @@ def endpoint(
             answer=answer,
             media_type=media_type,
             access=access,
+            needs=needs,
             body_bytes_max=body_bytes_max,
             deadline_s=deadline_s,
             always=always,

@@ -1,4 +1,4 @@
-"""What an HTTP client is told when something goes wrong: a status, a code, a sentence."""
+"""What an HTTP client gets when something goes wrong: a status, a code, a sentence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,14 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.unknown_topic_or_partition: 404,
     ErrorCode.unknown_topic_id: 404,
     ErrorCode.group_id_not_found: 404,
+    ErrorCode.topic_authorization_failed: 403,
+    ErrorCode.group_authorization_failed: 403,
+    ErrorCode.cluster_authorization_failed: 403,
+    ErrorCode.transactional_id_authorization_failed: 403,
+    ErrorCode.delegation_token_authorization_failed: 403,
     ErrorCode.broker_id_not_registered: 404,
+    ErrorCode.resource_not_found: 404,
+    ErrorCode.duplicate_resource: 409,
     ErrorCode.topic_already_exists: 409,
     ErrorCode.non_empty_group: 409,
     ErrorCode.reassignment_in_progress: 409,

@@ -6,21 +6,28 @@ that is. So an endpoint answers the same on every node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from chronik.client import ClientOptions, Cluster, Producer
-from chronik.client.options import Address
+from chronik.client.options import BrokerAddress
 
 __all__ = ["Loopback"]
 
 
 class Loopback:
-    def __init__(self, host: str, port: int) -> None:
-        self._address = Address(host, port)
+    def __init__(self, host: str, port: int, options: Callable[[], ClientOptions]) -> None:
+        """`options` says how this node's HTTP port speaks to brokers; asked when it first does."""
+        self._options = options
+        self._address = BrokerAddress(host, port)
         self._cluster: Cluster | None = None
         self._producer: Producer | None = None
 
     def cluster(self) -> Cluster:
         if self._cluster is None:
-            options = ClientOptions(client_id="chronik-http", deadline_ms=10_000, metadata_age_ms_max=2_000)
+            options = replace(
+                self._options(), client_id="chronik-http", deadline_ms=10_000, metadata_age_ms_max=2_000
+            )
             self._cluster = Cluster([self._address], options)
         return self._cluster
 

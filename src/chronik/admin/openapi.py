@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from chronik import __version__
-from chronik.admin.endpoint import Access, Endpoint
+from chronik.admin.endpoint import HttpAccess, HttpEndpoint
 from chronik.admin.errors import Failure
 
 __all__ = ["describe"]
@@ -16,7 +16,7 @@ __all__ = ["describe"]
 _REF: Final = "#/components/schemas/{name}"
 
 
-def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def describe(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
     types: list[Any] = [Failure]
     for one in endpoints:
@@ -46,7 +46,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(one: Endpoint, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(one: HttpEndpoint, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
     failure = {"content": {"application/json": {"schema": by_type[id(Failure)]}}}
     answer: dict[str, Any] = {"description": one.summary}
     if one.answer is not None:
@@ -73,6 +73,6 @@ def _operation(one: Endpoint, by_type: dict[int, Any], components: dict[str, Any
     if one.body is not None:
         content = {"application/json": {"schema": by_type[id(one.body)]}}
         operation["requestBody"] = {"required": True, "content": content}
-    if one.access is not Access.OPEN:
+    if one.access is not HttpAccess.OPEN:
         operation["security"] = [{"bearer": []}, {"key": []}, {}]
     return operation

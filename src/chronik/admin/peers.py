@@ -15,21 +15,30 @@ from chronik.admin.errors import Failure, HttpError
 from chronik.metadata.commands import Endpoint as Address
 from chronik.metadata.state import ClusterState
 from chronik.model import NodeId, Unavailable
+from chronik.server.node_signature import NodeSignature
 
-__all__ = ["HTTP_ENDPOINT", "Peers", "request_json"]
+__all__ = ["HTTP_ENDPOINT", "HttpPeers", "request_json"]
 
 HTTP_ENDPOINT: Final = "http"
 """Name of the HTTP port among the endpoints a broker registers."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Peers:
+class HttpPeers:
     def __init__(
-        self, node_id: NodeId, state: Callable[[], ClusterState], tls: ssl.SSLContext | None = None
+        self,
+        node_id: NodeId,
+        state: Callable[[], ClusterState],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        signature: NodeSignature | None = None,
     ) -> None:
-        """`tls` if this node's HTTP port speaks TLS, since then all of the cluster do."""
+        """`signature` is how this node proves who it is; without one, others see who asked this node.
+
+        `tls`, asked at each connection, if this node's HTTP port speaks TLS, since then all of the cluster
+        do."""
         self._node_id = node_id
         self._tls = tls
+        self._signature = signature
         self._state = state
 
     def addresses(self) -> dict[NodeId, Address]:
@@ -54,12 +63,15 @@ class Peers:
         address = self.addresses().get(node_id)
         if address is None:
             raise Unavailable(f"node {node_id} is not there")
-        headers = {} if authorization is None else {"authorization": authorization}
         data = None if body is None else msgspec.json.encode(body)
+        if self._signature is not None:
+            authorization = self._signature.header(node_id, method, path, data or b"")
+        headers = {} if authorization is None else {"authorization": authorization}
+        tls = None if self._tls is None else self._tls()
         try:
             async with asyncio.timeout(timeout_s):
                 status, answer = await request_json(
-                    address.host, address.port, method, path, data, headers, self._tls
+                    address.host, address.port, method, path, data, headers, tls
                 )
         except TimeoutError:
             raise Unavailable(f"node {node_id} did not answer within {timeout_s:g} s") from None

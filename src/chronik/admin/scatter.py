@@ -9,11 +9,15 @@ from typing import Any, Final
 import msgspec
 
 from chronik.admin.context import AdminContext
+from chronik.admin.endpoint import HttpCall
 from chronik.admin.errors import HttpError
+from chronik.admin.visible import readable_topics
 from chronik.metrics import clock
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.query.gateway import log_states
 from chronik.query.messages import QueryError
 from chronik.query.request import SearchRequest, SearchResult, check_request, sort_key, sort_of
+from chronik.security.acls import Operation, ResourceType
 
 __all__ = ["NodeSearch", "search_cluster", "search_here"]
 
@@ -26,18 +30,18 @@ class NodeSearch(msgspec.Struct, frozen=True, kw_only=True):
     request: SearchRequest
     partitions: dict[str, list[int]]
     topic_ids: dict[str, str]
-    """A topic may have been deleted and made anew; an index of the old one must not answer."""
+    """A topic may have been deleted and created again; an index of the old one must not answer."""
 
 
-async def search_cluster(
-    context: AdminContext, request: SearchRequest, topics: list[str] | None, authorization: str | None
-) -> dict[str, Any]:
-    """`topics` is None for all that are searchable."""
+async def search_cluster(call: HttpCall, request: SearchRequest, topics: list[str] | None) -> dict[str, Any]:
+    """`topics` is None for all that are searchable and that the caller may read."""
+    context = call.context
     began = clock()
+    context.queries.require_installed()
     check_request(request)
-    shares, failures = _shares(context, topics)
+    shares, failures = _shares(call, topics)
     answers = await asyncio.gather(
-        *(_ask(context, node_id, request, wanted, authorization) for node_id, wanted in shares.items())
+        *(_ask(context, node_id, request, wanted, call.authorization) for node_id, wanted in shares.items())
     )
     total = lag = searched = 0
     hits: list[dict[str, Any]] = []
@@ -71,13 +75,15 @@ async def search_cluster(
 
 
 def _shares(
-    context: AdminContext, topics: list[str] | None
+    call: HttpCall, topics: list[str] | None
 ) -> tuple[dict[NodeId, dict[str, list[int]]], list[dict[str, Any]]]:
     """Which node searches what, and the partitions that nobody can search now."""
-    settings = context.settings
+    context, settings = call.context, call.context.settings
     if settings.disable_realtime_index and settings.published_index_dir is None:
         raise HttpError(409, "index_disabled", "Real-time indexing is turned off on this node.")
-    names = sorted(context.state.topics) if topics is None else topics
+    for name in topics or ():
+        call.access.require(Operation.READ, ResourceType.TOPIC, name)
+    names = readable_topics(call) if topics is None else topics
     shares: dict[NodeId, dict[str, list[int]]] = {}
     failures: list[dict[str, Any]] = []
     for name in names:
@@ -145,6 +151,7 @@ async def search_here(context: AdminContext, share: NodeSearch) -> dict[str, Any
         "partitions": share.partitions,
         "topic_ids": share.topic_ids,
         "ends": ends,
+        "logs": msgspec.to_builtins(log_states(led.values())),
     }
     answer = await context.queries.ask("search", body, timeout_s=SEARCH_SECONDS)
     found = msgspec.convert(answer, SearchResult)

@@ -15,15 +15,21 @@ from prometheus_client.registry import Collector
 
 from chronik import __version__
 from chronik.admin.context import AdminContext
+from chronik.metadata.state import ClusterState
 from chronik.metrics import METRICS, Histogram
-from chronik.model import NO_LEADER, RequestError
+from chronik.model import NO_LEADER, NodeId, RequestError
 from chronik.replication.partition import Partition
+from chronik.security.quotas import USER_KEYS
 from chronik.wire.api import ApiKey
 
 __all__ = ["Scrape", "is_ready", "why_not_ready"]
 
 SAMPLES_AT_ONCE: Final = 100
 """Half a millisecond of work."""
+_NAMING: Final = frozenset(
+    name.removesuffix("_total") for name, metric in METRICS.items() if {"topic", "group"} & set(metric.labels)
+)
+"""Families whose time series carry names that clients gave."""
 Labels: TypeAlias = tuple[str, ...]
 Labelled: TypeAlias = Mapping[Any, float]
 """By label values, one tuple per time series."""
@@ -32,8 +38,10 @@ Labelled: TypeAlias = Mapping[Any, float]
 class Scrape:
     """What one node alone has to say."""
 
-    def __init__(self, context: AdminContext) -> None:
+    def __init__(self, context: AdminContext, *, with_names: bool = True) -> None:
+        """Without names, figures by topic or group are left out."""
         self._node = NodeCollector(context)
+        self._with_names = with_names
         self._process = ProcessCollector(registry=None)
 
     async def text(self) -> bytes:
@@ -41,6 +49,8 @@ class Scrape:
         parts: list[bytes] = []
         last = ""
         for piece in itertools.chain(self._node.collect(), self._process.collect()):
+            if not self._with_names and piece.name in _NAMING:
+                continue
             text = generate_latest(_Piece(piece))
             parts.append(_without_head(text) if piece.name == last else text)
             last = piece.name
@@ -85,6 +95,8 @@ class NodeCollector:
         yield from _family("chronik_ready", {(): is_ready(context)})
         answers = {(method, str(status)): n for (method, status), n in context.http.answers.items()}
         yield from _family("chronik_http_requests_total", answers)
+        yield from _family("chronik_http_sessions", {(): len(context.callers.sessions)})
+        yield from _family("chronik_http_sessions_evicted_total", {(): context.callers.sessions.evicted})
 
     def _server(self) -> Iterator[Family]:
         listener, stats = self._context.listener, self._context.listener.stats
@@ -93,15 +105,47 @@ class NodeCollector:
         yield from _family("chronik_received_bytes_total", {(): stats.received_bytes})
         yield from _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
         yield from _family("chronik_connections", {(): listener.connection_count})
+        yield from _family("chronik_connections_max", {(): listener.limits.connections_max})
+        refused = {(limit,): stats.refused[limit] for limit in ("max", "per_ip", "per_ip_rate", "rate")}
+        refused["http",] = self._context.http.refused
+        refused["links",] = self._context.strangers_refused()
+        yield from _family("chronik_connections_refused_total", refused)
         yield from _family("chronik_request_memory_bytes", {(): listener.memory.held_bytes})
         yield from _family("chronik_stalled_memory_bytes", {(): listener.stalled.held_bytes})
         yield from _family("chronik_stalled_closed_total", {(): listener.stalled.closed})
         yield from _family("chronik_held_back_total", {(): stats.held_back})
         yield from _family("chronik_held_back_seconds_total", {(): stats.held_back_seconds})
+        sessions = self._context.services.fetch_sessions
+        yield from _family("chronik_fetch_sessions", {(): len(sessions)})
+        yield from _family("chronik_fetch_session_partitions", {(): sessions.partitions})
+        yield from _family("chronik_fetch_sessions_evicted_total", {(): sessions.evicted})
+        shares = list(self._context.services.client_state)
+        yield from _family("chronik_client_state_bytes", {(one.kind,): one.held_bytes for one in shares})
+        yield from _family("chronik_client_state_bytes_max", {(one.kind,): one.bytes_max for one in shares})
+        yield from _family("chronik_client_state_refused_total", {(one.kind,): one.refused for one in shares})
+        telemetry = self._context.services.telemetry
+        yield from _family("chronik_telemetry_clients", {(): len(telemetry)})
+        pushes = {(code.name,): count for code, count in telemetry.pushes.items()}
+        yield from _family("chronik_telemetry_pushes_total", pushes)
+        yield from _family("chronik_telemetry_bytes_total", {(): telemetry.pushed_bytes})
+        throttled = {(quota,): stats.throttled_seconds[quota] for quota in USER_KEYS}
+        yield from _family("chronik_throttled_seconds_total", throttled)
+        yield from _family("chronik_throttled_connections", {(): stats.throttled_connections})
+        logins_failed, denied = self._context.refusals()
+        yield from _family("chronik_logins_failed_total", {(): logins_failed})
+        yield from _family("chronik_denied_total", {(): denied})
+        audit = self._context.security.audit
+        yield from _family("chronik_audit_entries_total", {(): self._context.audit.written})
+        yield from _family("chronik_audit_waiting_entries", {(): len(audit)})
+        yield from _family("chronik_audit_dropped_total", {(): audit.dropped})
 
     def _wal(self) -> Iterator[Family]:
         store = self._context.store
         stats = store.wal.stats
+        handles = store.disk.handles
+        yield from _family("chronik_open_segments", {(): len(handles)})
+        yield from _family("chronik_open_segments_max", {(): handles.limit})
+        yield from _family("chronik_open_segments_evicted_total", {(): handles.evicted})
         yield _histograms("chronik_wal_round_seconds", {(): stats.round_seconds})
         yield _histograms("chronik_wal_round_entries", {(): stats.round_entries})
         yield from _family("chronik_wal_written_bytes_total", {(): stats.bytes})
@@ -118,6 +162,8 @@ class NodeCollector:
         yield from _family(
             "chronik_partitions", {("leader",): len(led), ("follower",): len(replicas) - len(led)}
         )
+        producers = sum(len(one.log.producers or ()) for one in replicas)
+        yield from _family("chronik_producer_ids", {(): producers})
         short = sum(len(one.isr) < len(one.replicas) for one in led)
         yield from _family("chronik_under_replicated_partitions", {(): short})
         yield from _family("chronik_offline_partitions", {(): offline_partitions(context)})
@@ -148,6 +194,7 @@ class NodeCollector:
         yield _histograms("chronik_watermark_propagation_seconds", moves)
         changes = {("shrink",): events.isr_shrinks, ("expand",): events.isr_expands}
         yield from _family("chronik_isr_changes_total", changes)
+        yield from _family("chronik_replica_repairs_total", {(): context.services.replicas.repaired})
         yield from _family("chronik_leader_changes_total", {(): events.leader_changes})
         yield from _family("chronik_topics_created_total", {(): events.topics_created})
         yield from _family("chronik_topics_deleted_total", {(): events.topics_deleted})
@@ -160,9 +207,20 @@ class NodeCollector:
         stages = context.services.metadata.stages.by_name()
         named = {(stage,): seconds for stage, seconds in stages.items()}
         yield _histograms("chronik_metadata_write_seconds", named)
+        commands = context.services.metadata.stages.by_command
+        yield _histograms(
+            "chronik_metadata_command_seconds", {(name,): seconds for name, seconds in commands.items()}
+        )
         raft = context.raft_status()
+        yield from _family("chronik_metadata_apply_queue_depth", {(): raft.apply_queue_depth})
+        yield from _family("chronik_event_bus_depth", {(): raft.event_bus_depth})
+        yield from _family("chronik_raft_snapshot_index", {(): raft.last_snapshot_index})
         paths = {("fast",): raft.fast_messages, ("fallback",): raft.fallback_messages}
         yield from _family("chronik_metadata_messages_total", paths)
+        yield from _family("chronik_metadata_waits_total", {(): raft.waits})
+        links = raft.carried.items()
+        yield from _family("chronik_metadata_sent_entries_total", {(to,): one.entries for to, one in links})
+        yield from _family("chronik_metadata_sent_bytes_total", {(to,): one.bytes for to, one in links})
         yield from _family("chronik_raft_term", {(): raft.term})
         yield from _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
         yield from _family("chronik_raft_elections_total", {(): raft.elections})
@@ -185,6 +243,8 @@ class NodeCollector:
                 if here is not None and offset >= 0:
                     key = (group_id, tp.topic, str(tp.partition))
                     lag[key] = max(0, here.high_watermark - offset)
+            offsets = sum(1 for _ in coordinator.committed())
+            yield from _family("chronik_committed_offsets", {(): offsets})
         yield from _family("chronik_groups", states)
         yield from _family("chronik_group_lag_records", lag)
 
@@ -198,12 +258,17 @@ class NodeCollector:
         yield _histograms("chronik_cleaner_step_seconds", {(): stats.step_seconds})
         yield from _family("chronik_cleaner_dirty_ratio_max", {(): stats.dirty_ratio_max})
         yield from _family("chronik_cleaner_failing_partitions", {(): stats.failing_partitions})
+        yield from _family("chronik_cleaner_unreadable_batches_total", {(): stats.unreadable_batches})
         yield from _family("chronik_retention_deletions_total", {(): stats.retention_moves})
 
     def _queries(self) -> Iterator[Family]:
         queries = self._context.queries
-        yield from _family("chronik_query_child_up", {(): queries.is_up})
-        yield from _family("chronik_query_child_restarts_total", {(): queries.restarts})
+        up = {(process.kind,): process.is_up for process in queries.processes}
+        restarts = {(process.kind,): process.restarts for process in queries.processes}
+        skipped = {(process.kind,): process.skipped for process in queries.processes}
+        yield from _family("chronik_query_skipped_records_total", skipped)
+        yield from _family("chronik_query_child_up", up)
+        yield from _family("chronik_query_child_restarts_total", restarts)
         documents = {(tp.topic, str(tp.partition)): one.documents for tp, one in queries.progress.items()}
         lag = {(tp.topic, str(tp.partition)): n for tp, n in queries.lag().items()}
         yield from _family("chronik_index_documents", documents)
@@ -213,9 +278,27 @@ class NodeCollector:
 
 
 def is_ready(context: AdminContext) -> bool:
-    """The node serves clients: it is registered, not fenced, and somebody leads the metadata log."""
+    """The node serves clients: it is registered, not fenced, somebody leads the metadata log, and its
+    replicas have caught up since it started, so that the next node may be stopped."""
+    phase = context.phase
     is_led = context.raft_status().leader_id != NO_LEADER
-    return context.phase.is_serving and context.state.is_alive(context.node_id) and is_led
+    if not (phase.is_serving and is_led and context.state.is_alive(context.node_id)):
+        return False
+    phase.has_caught_up = phase.has_caught_up or not replicas_behind(context.state, context.node_id)
+    return phase.has_caught_up
+
+
+def replicas_behind(state: ClusterState, node_id: NodeId) -> int:
+    """How many replicas of this node are not in sync though they could be. One whose leader is dead does
+    not count: the leader may be waiting for this node to be ready. Nor does one that is being moved here:
+    a move may take hours, and the others have all that it copies."""
+    return sum(
+        node_id in partition.replicas
+        and node_id not in (*partition.isr, *partition.adding)
+        and state.is_alive(partition.leader)
+        for topic in state.topics.values()
+        for partition in topic.partitions
+    )
 
 
 def why_not_ready(context: AdminContext) -> str:
@@ -225,6 +308,9 @@ def why_not_ready(context: AdminContext) -> str:
         return f"Nobody leads the cluster: the node waits for a majority of nodes {nodes}."
     if not context.phase.is_serving:
         return "The node is starting: it is not registered with its cluster yet."
+    behind = replicas_behind(context.state, context.node_id)
+    if behind and context.state.is_alive(context.node_id):
+        return f"The node is catching up: {behind} of its replicas are not in sync yet."
     return "The cluster does not count the node among those alive: it was cut off, or is on its way out."
 
 

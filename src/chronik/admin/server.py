@@ -9,23 +9,39 @@ import socket
 import ssl
 from typing import Any, Final
 
+import h11
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chronik.admin.app import AdminApp
+from chronik.admin.app import PROBES_ONLY, AdminApp
+from chronik.admin.callers import CERTIFICATE
 from chronik.admin.context import AdminContext
+from chronik.admin.counts import HttpStats
+from chronik.admin.crowd import Admission, admit
+from chronik.admin.errors import Failure
 from chronik.admin.routes import ENDPOINTS
+from chronik.log_lines import RepeatingLine
+from chronik.model import Limits
+from chronik.server.reloading import Reloaded
+from chronik.tasks import Tasks
 
 __all__ = ["HttpServer"]
 
 log = logging.getLogger(__name__)
+_crowded: Final = RepeatingLine(
+    log,
+    logging.WARNING,
+    "no room for one more HTTP connection: %d are open; a quiet one is closed, else only probes are answered",
+)
 
 HEADER_BYTES_MAX: Final = 32 * 1024
 HEADER_SECONDS_MAX: Final = 10
 KEEP_ALIVE_SECONDS: Final = 30
 UNREAD_SECONDS_MAX: Final = 30
-CONNECTIONS_MAX: Final = 500
 STOP_SECONDS_MAX: Final = 1.0
+RELOAD_SECONDS: Final = 15.0
+"""How often the certificate's files are looked at."""
 
 
 class _Protocol(H11Protocol):
@@ -34,25 +50,81 @@ class _Protocol(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, limits: Limits, stats: HttpStats, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = limits
+        self._stats = stats
+        self.silent_since = self.loop.time()
+        self.host = ""
+        self.is_probe = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= CONNECTIONS_MAX:
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._has_room():
             transport.abort()
             return
+        self.is_probe = self.app_state[PROBES_ONLY]
+        secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            self.app_state[CERTIFICATE] = secured.getpeercert()
         super().connection_made(transport)
         self._head_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._head_late)
 
+    def _has_room(self) -> bool:
+        # One that was told to go is counted no more: its end is heard of a turn of the loop later.
+        guests = [
+            one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()
+        ]
+        admission, leaves = admit(guests, self.host, self._limits.http_connections_max)
+        self.app_state[PROBES_ONLY] = admission is Admission.PROBE
+        if leaves is not None or admission is not Admission.WELCOME:
+            self._stats.refused += 1
+            _crowded("http", len(guests))
+        if leaves is not None:
+            leaves.transport.abort()
+        return admission is not Admission.REFUSED
+
     def data_received(self, data: bytes) -> None:
+        self.silent_since = self.loop.time()
         super().data_received(data)
-        if not self._waits_for_head():
+        if not self.waits_for_head:
             self._stop_head_timer()
         elif self._head_timer is None:  # the begin of a further request
             self._head_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._head_late)
 
-    def _waits_for_head(self) -> bool:
+    @property
+    def waits_for_head(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Nothing is being done for it: its request, or the rest of it, has yet to come."""
+        return self.waits_for_head or self.cycle.more_body
+
+    def send_400_response(self, msg: str) -> None:
+        """In JSON, as every failure; uvicorn's is text, and cannot be sent where an answer has begun."""
+        cycle = self.cycle if not self.waits_for_head else None
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = msgspec.json.encode(Failure("malformed_request", msg))
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ]
+            events = [h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(body)]
+            if cycle is not None and cycle.scope["method"] == "HEAD":
+                del events[1]  # its answer has no body, and h11 refuses to send one
+            for event in (*events, h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if cycle is not None:
+            # The request is answered: it waits for no more of its body, and its own answer is not sent.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.silent_since = self.loop.time()
         if self._unread_timer is None and self.transport.get_write_buffer_size():
             self._unread_timer = self.loop.call_later(UNREAD_SECONDS_MAX, self._unread)
 
@@ -70,7 +142,7 @@ class _Protocol(H11Protocol):
 
     def _head_late(self) -> None:
         self._head_timer = None
-        if self._waits_for_head():
+        if self.waits_for_head:
             self.transport.close()
 
     def _stop_head_timer(self) -> None:
@@ -99,21 +171,59 @@ class HttpServer:
         # Otherwise every probe of a port scanner is a warning in the node's log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
+        self._limits = context.services.limits
+        self._stats = context.http
         self._state = uvicorn.Server(config).server_state
         self._server: asyncio.Server | None = None
+        self._tls: Reloaded[ssl.SSLContext] | None = None
+        self._shown: ssl.SSLContext | None = None
+        """With which connections are accepted now."""
+        self._listening: socket.socket
+        self._tasks = Tasks("HTTP")
 
-    async def start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        patience = None if tls is None else HEADER_SECONDS_MAX
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, sock=listening, ssl=tls, ssl_handshake_timeout=patience
+    async def start(self, listening: socket.socket, tls: Reloaded[ssl.SSLContext] | None) -> None:
+        self._listening, self._tls = listening, tls
+        await self._listen()
+        if tls is not None:
+            self._tasks.spawn(self._keep_reloading(), "certificates of HTTP")
+
+    async def _listen(self) -> None:
+        """Accept connections with the certificate there is now. A server has one for good, so a new one takes
+        the place of the last: both have the same socket, where clients wait meanwhile. Open connections stay.
+        """
+        context = None if self._tls is None else self._tls.current()
+        patience = None if context is None else HEADER_SECONDS_MAX
+        server = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=self._listening.dup(), ssl=context, ssl_handshake_timeout=patience
         )
+        if self._server is not None:
+            self._server.close()
+        self._server, self._shown = server, context
+
+    async def reload(self) -> bool:
+        """Take new files of the certificate, if there are any."""
+        if self._tls is None or self._tls.current() is self._shown:
+            return False
+        await self._listen()
+        return True
+
+    async def _keep_reloading(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                await self.reload()
+            except OSError as error:  # no descriptor is free, for example
+                log.warning("HTTP does not show its new certificate yet: %s", error)
 
     def _protocol(self) -> _Protocol:
         empty: dict[str, Any] = {}
-        return _Protocol(config=self._config, server_state=self._state, app_state=empty)
+        return _Protocol(
+            self._limits, self._stats, config=self._config, server_state=self._state, app_state=empty
+        )
 
     async def stop(self) -> None:
         """Accept nothing new, give what is under way a moment, close."""
+        await self._tasks.close()
         server, self._server = self._server, None
         if server is None:
             return

@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -28,11 +29,23 @@ GROUPS: Final = (
     "consume",
     "group",
     "transaction",
+    "init",
+    "user",
+    "key",
+    "acl",
+    "quota",
     "search",
     "sql",
     "pipeline",
     "config",
     "check",
+    "verify",
+    "bench",
+    "doctor",
+    "explain",
+    "upgrade",
+    "backup",
+    "top",
     "version",
 )
 
@@ -44,7 +57,6 @@ def build(only: str | None = None) -> typer.Typer:
         help="A durable log broker that ordinary Kafka clients use unchanged.",
         epilog="Start with: chronik start",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,8 +67,21 @@ def build(only: str | None = None) -> typer.Typer:
     return app
 
 
-def _root() -> None:
+def _root(
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-config",
+            metavar="FILE",
+            help="client.properties for commands that ask a cluster [dim](or CHRONIK_CLIENT_CONFIG)[/dim]",
+        ),
+    ] = None,
+) -> None:
     """A durable log broker that ordinary Kafka clients use unchanged."""
+    if client_config is not None:
+        from chronik.config_sources import use_client_config
+
+        use_client_config(client_config)
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
-from chronik.config import bootstrap, environment
+from chronik.config_sources import bootstrap, client_config, environment
 from chronik.model import ChronikError, ErrorCode, RequestError
 
 if TYPE_CHECKING:
-    from chronik.client import Cluster
+    from chronik.client import ClientOptions, Cluster
 
 T = TypeVar("T")
 
@@ -59,6 +59,8 @@ def run(servers: str | None, work: Callable[[Cluster], Awaitable[T]], *, timeout
         client_id="chronik-cli", deadline_ms=deadline_ms, connect_timeout_ms=min(5_000, deadline_ms)
     )
 
+    options = secured_by_file(options)
+
     async def main() -> T:
         async with Cluster(addresses, options) as cluster:
             await cluster.probe()
@@ -76,6 +78,16 @@ def run(servers: str | None, work: Callable[[Cluster], Awaitable[T]], *, timeout
     except BrokenPipeError:
         silence_stdout()
         raise typer.Exit(0) from None
+
+
+def secured_by_file(options: ClientOptions) -> ClientOptions:
+    """With the protocol and the login of the `client.properties` that was named, if one was."""
+    path = client_config(environment())
+    if path is None:
+        return options
+    from chronik.client.properties import read_properties, secured
+
+    return secured(options, read_properties(path))
 
 
 def explain(error: Exception) -> str:

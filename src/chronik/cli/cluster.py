@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from chronik.cli.client import AsJson, CommandFailed, Timeout, counted, print_json
+from chronik.config_sources import api_key, environment
 from chronik.model import ChronikError
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ NodeOption: TypeAlias = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    from chronik.cli import cluster_members, cluster_status
+    from chronik.cli import cluster_certs, cluster_members, cluster_status
 
     group = typer.Typer(help="Run a cluster on this machine.", no_args_is_help=True)
     for command in (up, down, kill, stop, restart):
         group.command()(command)
     cluster_status.register(group)
     cluster_members.register(group)
+    cluster_certs.register(group)
     app.add_typer(group, name="cluster")
 
 
@@ -59,6 +61,10 @@ def up(
     http_port: Annotated[
         int | None, typer.Option(metavar="N", help="of the first node [dim](default: 10001)[/dim]")
     ] = None,
+    rack: Annotated[
+        str | None,
+        typer.Option("--rack", metavar="A,B,...", help="where the nodes of a new cluster stand, in turn"),
+    ] = None,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
@@ -72,10 +78,13 @@ def up(
       chronik cluster up
 
       chronik cluster up --nodes 5 --data-dir /tmp/five --kafka-port 19092
+
+      chronik cluster up --rack a,b,c
     """
     ports = {"kafka": kafka_port, "wal": wal_port, "raft": raft_port, "http": http_port}
     given = {name: port for name, port in ports.items() if port is not None}
-    layout = open_or_make(data_dir, nodes, given)
+    racks = tuple(filter(None, map(str.strip, (rack or "").split(","))))
+    layout = open_or_make(data_dir, nodes, given, racks)
     processes = [process(node) for node in layout.nodes]
     idle = [one for one in processes if not one.is_running]
     refuse_taken_ports(idle)
@@ -183,26 +192,36 @@ def read(data_dir: Path) -> ClusterLayout:
     return ClusterLayout.read(data_dir)
 
 
+def key_headers(layout: ClusterLayout) -> dict[str, str]:
+    """The API key of the cluster's file or of the environment. Its nodes' addresses are the user's own."""
+    key = layout.settings.get("admin_api_key") or api_key(environment())
+    return {"x-api-key": str(key)} if key else {}
+
+
 def process(node: LocalNode) -> NodeProcess:
     from chronik.local import NodeProcess
 
     return NodeProcess(node)
 
 
-def open_or_make(data_dir: Path, nodes: int | None, ports: dict[str, int]) -> ClusterLayout:
+def open_or_make(
+    data_dir: Path, nodes: int | None, ports: dict[str, int], racks: tuple[str, ...] = ()
+) -> ClusterLayout:
     """The cluster in this folder; a new one if there is none. What was asked for must fit what is there."""
     from chronik.local import ClusterLayout, FirstPorts
     from chronik.local.layout import CONFIG_NAME, ports_of
 
     if not (data_dir / CONFIG_NAME).exists():
         _check_ports(ports)
-        return ClusterLayout.new(data_dir, nodes or 3, FirstPorts(**ports))
+        return ClusterLayout.new(data_dir, nodes or 3, FirstPorts(**ports), racks)
     layout = ClusterLayout.read(data_dir)
     if nodes is not None and nodes != len(layout.peers):
         raise CommandFailed(
             f"{data_dir} holds a cluster of {counted(len(layout.peers), 'node')}: "
             "`chronik cluster add-node` and `remove-node` change that"
         )
+    if racks and racks != tuple(peer.rack for peer in layout.peers[: len(racks)]):
+        raise CommandFailed(f"{data_dir} holds a cluster with other racks: they stand in its {CONFIG_NAME}")
     kept = ports_of(layout.peers[0])
     for name, port in ports.items():
         if kept.get(name) != port:
@@ -271,6 +290,7 @@ def summary(layout: ClusterLayout) -> dict[str, Any]:
                 "wal": str(node.peer.wal),
                 "raft": str(node.peer.raft),
                 "http": str(node.peer.http) if node.peer.http else None,
+                "rack": node.peer.rack,
                 "log": str(node.log_file),
             }
             for node in layout.nodes

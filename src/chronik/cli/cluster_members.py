@@ -1,4 +1,5 @@
-"""`chronik cluster add-node`, `remove-node`, `rebalance`: who belongs to a local cluster and has what."""
+"""Which nodes a local cluster has, who of them votes, and who has what: `chronik cluster add-node`,
+`remove-node`, `promote`, `demote`, `rebalance`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from chronik.cli.cluster import (
     DEFAULT_DIR,
     DataDir,
     NodeOption,
+    key_headers,
     process,
     read,
     refuse_taken_ports,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     group.command("add-node")(add_node)
     group.command("remove-node")(remove_node)
+    group.command()(promote)
+    group.command()(demote)
     group.command()(rebalance)
 
 
@@ -84,6 +88,32 @@ def remove_node(
     print(answer.get("message") or f"node {node} removed")
 
 
+NodeArgument = Annotated[int, typer.Argument(help="the node's id", min=0)]
+
+
+def promote(node: NodeArgument, data_dir: DataDir = DEFAULT_DIR, timeout: Timeout = 60.0) -> None:
+    """Have a node vote on metadata; where enough nodes do, it takes the place of another one.
+
+    Nodes that do not vote observe: they follow the metadata log, and nobody waits for them. An observer also
+    takes the place of a voter that is gone for good (`voter_replace_ms`) without being asked.
+
+    Examples:
+
+      chronik cluster promote 4
+    """
+    print(call(read(data_dir), "/admin/promote-node", {"node_id": node}, timeout)["message"])
+
+
+def demote(node: NodeArgument, data_dir: DataDir = DEFAULT_DIR, timeout: Timeout = 60.0) -> None:
+    """Have a node only observe metadata; another one votes in its place.
+
+    Examples:
+
+      chronik cluster demote 1
+    """
+    print(call(read(data_dir), "/admin/demote-node", {"node_id": node}, timeout)["message"])
+
+
 def rebalance(
     data_dir: DataDir = DEFAULT_DIR,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only count what would move")] = False,
@@ -109,11 +139,9 @@ def rebalance(
 
 def call(layout: ClusterLayout, path: str, body: object, timeout: float) -> Mapping[str, Any]:
     """Have the first node that answers do it; nodes pass it on to the controller themselves."""
-    from chronik.config import environment
     from chronik.local.probe import ask_http
 
-    key = layout.settings.get("admin_api_key") or environment().get("CHRONIK_ADMIN_API_KEY")
-    headers = {"x-api-key": str(key)} if key else {}
+    headers = key_headers(layout)
     running = [node for node in layout.nodes if process(node).is_running]
     if not running:
         raise CommandFailed(f"no node runs: `chronik cluster up --data-dir {layout.folder}` starts them")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from chronik.cli.client import AsJson, counted, print_json, print_table
-from chronik.cli.cluster import DEFAULT_DIR, DataDir, process, read
+from chronik.cli.cluster import DEFAULT_DIR, DataDir, key_headers, process, read
 from chronik.model import NO_LEADER, NodeId
 
 if TYPE_CHECKING:
-    from chronik.local import ClusterLayout, NodeView
+    from chronik.local import ClusterLayout, ProbedNode
 
 NOT_HEALTHY = 1
 """Exit code when something is missing, so that scripts can wait for a healthy cluster."""
@@ -46,7 +46,7 @@ def status(data_dir: DataDir = DEFAULT_DIR, as_json: AsJson = False) -> None:
 def gather(layout: ClusterLayout) -> dict[str, Any]:
     from chronik.local import look
 
-    views = asyncio.run(look(layout.peers, details=True))
+    views = asyncio.run(look(layout.peers, details=True, headers=key_headers(layout)))
     best = max(views, key=lambda view: (_term(view), view.answers, view.controller_id))
     partitions = [(topic.name, partition) for topic in best.topics for partition in topic.partitions]
     led: dict[NodeId, int] = {}
@@ -77,17 +77,17 @@ def gather(layout: ClusterLayout) -> dict[str, Any]:
     }
 
 
-def _term(view: NodeView) -> int:
+def _term(view: ProbedNode) -> int:
     return int(view.raft["term"]) if view.raft is not None else -1
 
 
-def _node(layout: ClusterLayout, view: NodeView, best: NodeView, led: int) -> dict[str, Any]:
+def _node(layout: ClusterLayout, view: ProbedNode, best: ProbedNode, led: int) -> dict[str, Any]:
+    from chronik.local.layout import machine_of
+
     local = layout.node(view.node_id)
     pid = process(local).pid
-    if pid is None:
-        state = "stopped"
-    elif not view.answers:
-        state = "no answer"
+    if not view.answers:
+        state = "no answer" if pid is not None else "stopped"
     elif view.node_id not in best.brokers:
         state = "not in the cluster"
     else:
@@ -103,14 +103,20 @@ def _node(layout: ClusterLayout, view: NodeView, best: NodeView, led: int) -> di
         "committed_index": raft.get("last_committed_index"),
         "applied_index": raft.get("last_applied_index"),
         "partitions_led": led,
+        "machine": "/".join(machine_of(local.peer)),
         "kafka": str(local.peer.kafka),
         "http": str(local.peer.http) if local.peer.http else None,
     }
 
 
 def show(found: dict[str, Any], data_dir: Path) -> None:
-    keys = ("node", "state", "role", "term", "committed_index", "applied_index", "partitions_led", "kafka")
-    headings = ("#node", "state", "role", "#term", "#committed", "#applied", "#leads", "Kafka")
+    keys = ["node", "state", "role", "term", "committed_index", "applied_index", "partitions_led", "kafka"]
+    headings = ["#node", "state", "role", "#term", "#committed", "#applied", "#leads", "Kafka"]
+    machines = {node["machine"] for node in found["nodes"]}
+    if len(machines) < len(found["nodes"]):
+        keys.insert(0, "machine")
+        headings.insert(0, "machine")
+        print(f"{counted(len(machines), 'machine')}, {counted(len(found['nodes']), 'shard')}")
     print_table(headings, ([node[key] for key in keys] for node in found["nodes"]))
     controller = found["controller"]
     leads = f"node {controller} is the controller" if controller is not None else "there is no controller"

@@ -12,7 +12,8 @@ import typer
 
 from chronik.cli import config_live
 from chronik.cli.settings import CONFIG_OPTION, load, plain, with_settings
-from chronik.config import Address, Peer, Resolved
+from chronik.config import Address, Peer
+from chronik.config_sources import Resolved
 
 
 def register(app: typer.Typer) -> None:

@@ -72,7 +72,12 @@ def get(
         print("Everything has its default: --all shows what that is.")
     else:
         rows = (
-            (entry.name, "(hidden)" if entry.is_sensitive else entry.value, entry.source) for entry in entries
+            (
+                entry.name,
+                "(hidden)" if entry.is_sensitive else entry.value,
+                entry.source if entry.has_effect else f"{entry.source}, without effect",
+            )
+            for entry in entries
         )
         print_table(("name", "value", "from"), rows)
 
@@ -161,4 +166,5 @@ def _plain(entry: ConfigEntry) -> dict[str, Any]:
         "default": entry.is_default,
         "read_only": entry.is_read_only,
         "sensitive": entry.is_sensitive,
+        "has_effect": entry.has_effect,
     }

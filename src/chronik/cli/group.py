@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_groups(as_json: AsJson = False, servers: Bootstrap = None) -> None:
-    """List groups.
+    """List groups of every type, with type and state.
 
     Examples:
 
@@ -70,6 +70,8 @@ def list_groups(as_json: AsJson = False, servers: Bootstrap = None) -> None:
 
 def describe(groups: _Names, as_json: AsJson = False, servers: Bootstrap = None) -> None:
     """Show members, committed offsets and lag of groups.
+
+    Of classic and consumer groups, that is; share and streams groups of Apache Kafka are only listed.
 
     Examples:
 

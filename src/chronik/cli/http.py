@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -11,8 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from chronik.cli.client import INTERRUPTED, CommandFailed, run
-from chronik.config import api_key, environment, http_tls_ca
+from chronik.cli.client import INTERRUPTED, CommandFailed, run, secured_by_file
+from chronik.config import is_loopback
+from chronik.config_sources import api_key, bootstrap, environment, http_tls_ca
 
 T = TypeVar("T")
 
@@ -28,10 +30,12 @@ HttpUrl: TypeAlias = Annotated[
 
 
 class Http:
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, is_named: bool) -> None:
+        """`is_named`: by the user. A cluster could tell anybody's address, who must not see the key."""
         self._host = host
         self._port = port
         self._tls = tls
+        self._is_named = is_named
 
     async def get(self, path: str) -> Any:
         return await self.request("GET", path, None)
@@ -42,8 +46,8 @@ class Http:
     async def request(self, method: str, path: str, body: object) -> Any:
         from chronik.admin.peers import request_json
 
-        key = api_key(environment())
-        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        proof = own_proof()
+        headers = {"authorization": proof} if proof is not None and self._is_named else {}
         data = None if body is None else msgspec.json.encode(body)
         try:
             status, answer = await request_json(
@@ -60,14 +64,50 @@ class Http:
             message = (
                 answer.get("message", f"status {status}") if isinstance(answer, dict) else f"status {status}"
             )
-            hint = ": set CHRONIK_ADMIN_API_KEY" if status == 401 else ""
+            hint = self._key_hint(proof) if status == 401 else ""
             raise CommandFailed(f"{str(message).rstrip('.')}{hint}")
         return answer
+
+    def _key_hint(self, proof: str | None) -> str:
+        if proof is not None and not self._is_named:
+            scheme = "http" if self._tls is None else "https"
+            address = f"{scheme}://{self._host}:{self._port}"
+            return f" (it is sent only to a host that you name: --url {address})"
+        return ": set CHRONIK_ADMIN_API_KEY, or name a user with --client-config"
+
+
+def own_proof() -> str | None:
+    """What this user proves with who it is: the API key of the environment, else the user of the
+    client.properties."""
+    from chronik.client import ClientOptions
+
+    key = api_key(environment())
+    if key is not None:
+        return f"Bearer {key}"
+    login = secured_by_file(ClientOptions()).login
+    if login is None or login.by_token:
+        return None
+    if login.mechanism == "OAUTHBEARER":
+        return f"Bearer {login.password}"
+    return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
 
 
 def with_http(url: str | None, servers: str | None, work: Callable[[Http], Awaitable[T]]) -> T:
     """Run a command's work against a node's HTTP port; every failure leaves as one sentence."""
+    http = find_http(url, servers)
+
+    async def main() -> T:
+        return await work(http)
+
+    try:
+        return asyncio.run(main())
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def find_http(url: str | None, servers: str | None) -> Http:
     host, port, is_tls = _parse(url) if url is not None else _find(servers)
+    is_named = url is not None or _is_among(host, bootstrap(servers, environment()))
     tls = None
     if is_tls:
         from chronik.admin.tls import client_context
@@ -76,14 +116,7 @@ def with_http(url: str | None, servers: str | None, work: Callable[[Http], Await
             tls = client_context(http_tls_ca(environment()))
         except OSError as error:
             raise CommandFailed(f"the certificates of CHRONIK_HTTP_TLS_CA cannot be read: {error}") from None
-
-    async def main() -> T:
-        return await work(Http(host, port, tls))
-
-    try:
-        return asyncio.run(main())
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    return Http(host, port, tls, is_named=is_named)
 
 
 def _parse(url: str) -> tuple[str, int, bool]:
@@ -95,6 +128,14 @@ def _parse(url: str) -> tuple[str, int, bool]:
     if host is None or port is None or parts.scheme not in ("", "http", "https"):
         raise CommandFailed(f"{url!r} is no address: write http://host:port")
     return host, port, parts.scheme == "https"
+
+
+def _is_among(host: str, named: str) -> bool:
+    """Whether a host that a cluster named is one of those that the user named; loopback has many names."""
+    from chronik.client import parse_bootstrap
+
+    hosts = {address.host.lower() for address in parse_bootstrap(named)}
+    return host.lower() in hosts or (is_loopback(host) and any(map(is_loopback, hosts)))
 
 
 def _find(servers: str | None) -> tuple[str, int, bool]:

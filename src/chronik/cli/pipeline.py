@@ -160,6 +160,7 @@ def index(
                     "topic": r.topic,
                     "new_documents": r.documents,
                     "documents": r.total,
+                    "unreadable_batches": r.unreadable,
                     "bytes": r.size_bytes,
                     "path": r.path,
                 }
@@ -171,6 +172,9 @@ def index(
         ["topic", "#new documents", "#documents", "#size", "index"],
         [[r.topic, f"{r.documents:,}", f"{r.total:,}", human_bytes(r.size_bytes), r.path] for r in results],
     )
+    for r in results:
+        if r.unreadable:
+            print(f"{r.topic}: {r.unreadable:,} unreadable batches were left out")
 
 
 def audit(
@@ -203,15 +207,17 @@ def audit(
       chronik pipeline audit --data-dir one=/copy/node1 --data-dir two=/copy/node2
     """
     from chronik.cli.client import parse_pairs
+    from chronik.cli.offline_metadata import assigned_replicas
     from chronik.spark.jobs.audit import audit as run_audit
     from chronik.spark.jobs.audit import replicas_of_cluster, replicas_of_folders
-    from chronik.spark.jobs.audit_report import html
+    from chronik.spark.jobs.audit_report import write
 
     connect, _ = connect_to(servers, options)
     connect = replace(connect, deadline_ms=15_000)
     with plain_failures():
         if folders:
-            scope = replicas_of_folders(parse_pairs(folders, "data directory"), topics or [], [])
+            named = parse_pairs(folders, "data directory")
+            scope = replicas_of_folders(named, topics or [], assigned_replicas(named.values()))
         else:
             scope = replicas_of_cluster(connect, topics or [])
     with (
@@ -220,7 +226,7 @@ def audit(
     ):
         result = run_audit(spark, connect, scope, bar)
     if report is not None:
-        Path(report).write_text(html(result))
+        write(result, Path(report))
     if as_json:
         print_json(
             {
@@ -248,7 +254,7 @@ def _print_audit(result: Any, report: str | None) -> None:
     replicas = counted(len(result.replicas), "replica")
     print(f"{verdict}: {replicas} of {counted(len(partitions), 'partition')}, {records:,} records read")
     if report is not None:
-        print(f"The report is in {report}")
+        print(f"The report is in {report}, its plots beside it")
 
 
 def compact(
@@ -315,8 +321,8 @@ def stats(
       chronik pipeline stats orders --hours 24 --report orders.html
     """
     from chronik.cli.pipeline_plot import print_hours
-    from chronik.spark.jobs.stats import html
     from chronik.spark.jobs.stats import stats as run_stats
+    from chronik.spark.jobs.stats import write
 
     connect, read = connect_to(servers, options)
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours) if hours else None
@@ -326,10 +332,10 @@ def stats(
     ):
         found = run_stats(spark, connect, topics, since, read, bar)
     if report is not None:
-        Path(report).write_text(html(found))
+        write(found, Path(report))
     if as_json:
         print_json(asdict(found))
         return
     print_hours(found)
     if report is not None:
-        print(f"The plot is in {report}")
+        print(f"The report is in {report}, its plots beside it")

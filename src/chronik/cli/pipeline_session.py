@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from chronik.cli.client import CommandFailed, explain, parse_pairs
-from chronik.config import bootstrap, environment
+from chronik.config_sources import bootstrap, environment
 from chronik.model import ChronikError
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def produce(
 
       chronik produce load --count 1000000 --size 256 --acks 1
     """
-    _check_choices(acks, compression)
+    acks_number, codec = acks_and_codec(acks, compression)
     if count is not None and (file is not None or key_separator is not None):
         raise CommandFailed("--count makes records up, so --file and --key-separator do not go with it")
     if key_separator == "":
@@ -104,8 +104,7 @@ def produce(
         from chronik.client import Producer
 
         loop = asyncio.get_running_loop()
-        codec = Compression.named(compression)
-        producer = Producer(cluster, acks=_ACKS[acks], compression=codec)
+        producer = Producer(cluster, acks=acks_number, compression=codec)
         started = loop.time()
         async with producer:
             if count is not None:
@@ -118,11 +117,13 @@ def produce(
     _report(topic, run(servers, work, timeout=timeout), as_json=as_json, bulk=count is not None)
 
 
-def _check_choices(acks: str, compression: str) -> None:
+def acks_and_codec(acks: str, compression: str) -> tuple[int, int]:
+    """What a client sends for these words."""
     if acks not in _ACKS:
         raise CommandFailed(f"--acks {acks!r} means nothing: write 0, 1 or all")
     if compression not in _CODECS:
         raise CommandFailed(f"--compression {compression!r} is not known: {', '.join(_CODECS)} are")
+    return _ACKS[acks], Compression.named(compression)
 
 
 def _report(topic: str, sent: Sent, *, as_json: bool, bulk: bool) -> None:

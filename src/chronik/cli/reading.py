@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from chronik.cli.client import progress
 from chronik.cli.render import Renderer
-from chronik.model import TopicPartition
+from chronik.model import RequestError, TopicPartition
 
 if TYPE_CHECKING:
     from chronik.client import Cluster, Consumer, Fetched
@@ -124,14 +124,19 @@ def _print(part: Fetched, end: int, stop: Stop, render: Renderer, read: Read) ->
 def _count(part: Fetched, end: int, read: Read) -> None:
     """Count by batch headers; only a batch that is not wanted as a whole is looked into."""
     from chronik.client.visibility import visible_batches
-    from chronik.records.reader import read_records
+    from chronik.records.batch import check_batch
+    from chronik.records.reader import read_rows
 
     for position, header in visible_batches(part.data, part.aborted):
         if header.base_offset >= part.fetch_offset and header.last_offset < end:
             read.records += header.record_count
         else:
-            records = read_records(part.data, position)
-            read.records += sum(part.fetch_offset <= record.offset < end for record in records)
+            check_batch(part.data, position)
+            try:
+                rows = read_rows(part.data, position)
+            except RequestError:
+                continue  # nothing in it can be counted
+            read.records += sum(part.fetch_offset <= row[0] < end for row in rows)
         read.size_bytes += header.size_bytes
 
 

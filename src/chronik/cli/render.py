@@ -18,13 +18,21 @@ Renderer: TypeAlias = "Callable[[TopicPartition, Record], bytes]"
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _NULL: Final = b"null"
+
+
+def _value(record: Record) -> bytes:
+    if record.unreadable is not None:
+        return f"[{record.unreadable}]".encode()
+    return _NULL if record.value is None else record.value
+
+
 _FIELDS: Final[dict[str, Renderer]] = {
     "topic": lambda tp, _: tp.topic.encode(),
     "partition": lambda tp, _: b"%d" % tp.partition,
     "offset": lambda _, record: b"%d" % record.offset,
     "timestamp": lambda _, record: b"%d" % record.timestamp_ms,
     "key": lambda _, record: _NULL if record.key is None else record.key,
-    "value": lambda _, record: _NULL if record.value is None else record.value,
+    "value": lambda _, record: _value(record),
     "headers": lambda _, record: b",".join(
         name.encode() + b"=" + (_NULL if content is None else content) for name, content in record.headers
     ),
@@ -38,7 +46,7 @@ def renderer(template: str | None, *, as_json: bool) -> Renderer:
     if as_json:
         return lambda tp, record: json.dumps(as_plain(tp, record), ensure_ascii=False).encode() + b"\n"
     if template is None:
-        return lambda _, record: (_NULL if record.value is None else record.value) + b"\n"
+        return lambda _, record: _value(record) + b"\n"
     return compile_template(template)
 
 
@@ -72,6 +80,8 @@ def as_plain(tp: TopicPartition, record: Record) -> dict[str, Any]:
     }
     _put(plain, "key", record.key)
     _put(plain, "value", record.value)
+    if record.unreadable is not None:
+        plain["error"] = str(record.unreadable)
     plain["headers"] = []
     for name, content in record.headers:
         header: dict[str, Any] = {"name": name}

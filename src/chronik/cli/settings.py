@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from chronik.config import Address, Resolved, Setting, Settings, environment, table
+from chronik.config import Address, Setting, table
+from chronik.config_sources import Resolved, environment, load_settings
 
 COMMON: Final = (
     "data_dir",
@@ -53,7 +54,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load(flags: dict[str, object], config: Path | None) -> Resolved:
-    return Settings.load(flags, environment(), config)
+    return load_settings(flags, environment(), config)
 
 
 def _option(setting: Setting) -> inspect.Parameter:

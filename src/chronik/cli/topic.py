@@ -1,4 +1,4 @@
-"""`chronik topic`: create, list, describe and delete topics."""
+"""`chronik topic`: create, list, describe and delete topics; `alter` is in `topic_alter`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chronik.cli import topic_alter, topic_export, topic_reassign
 from chronik.cli.client import (
     AsJson,
     Bootstrap,
@@ -31,10 +32,16 @@ Names = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Create, list, describe, alter, move, copy and delete topics.", no_args_is_help=True
+    )
     group.command()(create)
     group.command("list")(list_topics)
     group.command()(describe)
+    group.command()(topic_alter.alter)
+    group.command()(topic_reassign.reassign)
+    group.command()(topic_export.export)
+    group.command("import")(topic_export.import_)
     group.command()(delete)
     app.add_typer(group, name="topic")
 
@@ -176,7 +183,11 @@ def describe(topics: Names, as_json: AsJson = False, servers: Bootstrap = None) 
         print_json(described)
         return
     for topic in described:
-        set_configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items())
+        idle = set(topic["without_effect"])
+        set_configs = ", ".join(
+            f"{name}={value}" + (" (without effect)" if name in idle else "")
+            for name, value in topic["configs"].items()
+        )
         print(f"{topic['topic']}  id {topic['topic_id']}" + (f"  {set_configs}" if set_configs else ""))
         keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
         headings = ("#partition", "#leader", "#epoch", "replicas", "in sync", "#start", "#end")
@@ -212,6 +223,9 @@ async def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         "topic_id": info.topic_id,
         "internal": info.is_internal,
         "configs": {entry.name: entry.value for entry in configs if entry.source == "topic"},
+        "without_effect": [
+            entry.name for entry in configs if entry.source == "topic" and not entry.has_effect
+        ],
         "partitions": partitions,
     }
 

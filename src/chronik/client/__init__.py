@@ -22,15 +22,16 @@ from chronik.client.connection import Connection
 from chronik.client.consumer import Consumer, ConsumerRecord, Fetched, FetchOptions
 from chronik.client.group_consumer import GroupConsumer
 from chronik.client.groups import Groups
-from chronik.client.options import Address, ClientOptions, parse_bootstrap
+from chronik.client.metadata import Metadata, PartitionInfo, TopicInfo
+from chronik.client.options import BrokerAddress, ClientOptions, parse_bootstrap
 from chronik.client.producer import Delivery, Producer, partition_for_key
 from chronik.client.retry import Unanswered, Unreachable
 from chronik.client.transactional import Transaction
 from chronik.client.transactions import Transactions
 
 __all__ = [
-    "Address",
     "Admin",
+    "BrokerAddress",
     "ClientOptions",
     "Cluster",
     "Connection",

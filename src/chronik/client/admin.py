@@ -19,7 +19,7 @@ from chronik.client.apis import (
 from chronik.client.cluster import Cluster
 from chronik.client.metadata import TopicInfo
 from chronik.client.offsets import OffsetAt, by_topic, list_offsets, raise_worst
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.model import WITHOUT_EFFECT, ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
 
 ResourceType = Literal["topic", "broker", "group"]
 _RESOURCE_TYPE: Final[Mapping[str, int]] = {"topic": 2, "broker": 4, "group": 32}
@@ -63,6 +63,11 @@ class ConfigEntry:
     is_read_only: bool
     is_sensitive: bool
     documentation: str | None
+
+    @property
+    def has_effect(self) -> bool:
+        """False if chronik knows the config and nothing reads it."""
+        return not (self.documentation or "").startswith(WITHOUT_EFFECT)
 
 
 class Admin:

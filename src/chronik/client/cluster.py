@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 from chronik.client.apis import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, Api
 from chronik.client.connection import Connection
 from chronik.client.metadata import Metadata, NodeInfo, PartitionInfo, TopicInfo
-from chronik.client.options import Address, ClientOptions, parse_bootstrap
+from chronik.client.options import BrokerAddress, ClientOptions, parse_bootstrap
 from chronik.client.retry import Retry, Unreachable
 from chronik.model import NO_LEADER, ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
 
@@ -28,20 +28,22 @@ _KEY_TYPE: Final[Mapping[str, int]] = {"group": 0, "transaction": 1}
 
 
 class Cluster:
-    def __init__(self, bootstrap: str | Sequence[Address], options: ClientOptions | None = None) -> None:
+    def __init__(
+        self, bootstrap: str | Sequence[BrokerAddress], options: ClientOptions | None = None
+    ) -> None:
         self.options = options or ClientOptions()
         self.metadata = Metadata()
         self._bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else tuple(bootstrap)
         self._loop = asyncio.get_running_loop()
-        self._connections: dict[Address, Connection] = {}
-        self._opening: dict[Address, asyncio.Lock] = {}
+        self._connections: dict[BrokerAddress, Connection] = {}
+        self._opening: dict[BrokerAddress, asyncio.Lock] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], NodeId] = {}
         self._refreshed_at: dict[str | None, float] = {}
         """When each topic (None: the list of all) was last asked for."""
         self._refreshing = asyncio.Lock()
         self._refresh_count = 0
         self._refreshed_in: dict[str | None, int] = {}
-        """The refresh that last told of each topic, by its number: clocks may stand still between two."""
+        """The refresh that last had each topic, by its number: clocks may stand still between two."""
         self._closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -238,9 +240,9 @@ class Cluster:
             }
             response = await self.send_any(METADATA, fields)
             self.metadata = self.metadata.merged(response, whole=topics is None)
-            told = {*keys, *(topic.name for topic in response.topics)}
-            self._refreshed_at.update(dict.fromkeys(told, self._loop.time()))
-            self._refreshed_in.update(dict.fromkeys(told, self._refresh_count))
+            answered = {*keys, *(topic.name for topic in response.topics)}
+            self._refreshed_at.update(dict.fromkeys(answered, self._loop.time()))
+            self._refreshed_in.update(dict.fromkeys(answered, self._refresh_count))
 
     async def _any_connection(self) -> Connection:
         known = [node.address for node in self.metadata.nodes.values()]
@@ -254,11 +256,11 @@ class Cluster:
                 reasons.append(error.reason)
         raise Unreachable(", ".join(map(str, self._bootstrap)), reasons[0])
 
-    def _is_connected(self, address: Address) -> bool:
+    def _is_connected(self, address: BrokerAddress) -> bool:
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
-    async def _connect(self, address: Address) -> Connection:
+    async def _connect(self, address: BrokerAddress) -> Connection:
         lock = self._opening.setdefault(address, asyncio.Lock())
         async with lock:
             connection = self._connections.get(address)

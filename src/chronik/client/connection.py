@@ -12,19 +12,22 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from chronik.client.apis import API_VERSIONS, Api
-from chronik.client.options import Address, ClientOptions
+from chronik.client.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
+from chronik.client.login import Login, log_in
+from chronik.client.options import BrokerAddress, ClientOptions
 from chronik.client.retry import Unanswered, Unreachable
 from chronik.model import ErrorCode, PeerError, RequestError
 from chronik.wire import schema
 
 _LENGTH: Final = struct.Struct(">i")
+REAUTHENTICATE_AT: Final = 0.85
+"""Part of a session's lifetime after which this client logs in again."""
 _ERROR_CODE_AT: Final = 4
 """Where the error code of an ApiVersions answer stands in every version: behind the correlation id."""
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, address: Address, options: ClientOptions) -> None:
+    def __init__(self, address: BrokerAddress, options: ClientOptions) -> None:
         self.address = address
         self.versions: Mapping[int, tuple[int, int]] = {}
         """Version range of each API the node knows; known once `open` returned."""
@@ -37,17 +40,21 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._correlation_id = 0
+        self._login: asyncio.Task[None] | None = None
         self._received = bytearray()
         self._needed = _LENGTH.size
 
     @classmethod
-    async def open(cls, address: Address, options: ClientOptions) -> Connection:
+    async def open(cls, address: BrokerAddress, options: ClientOptions) -> Connection:
         loop = asyncio.get_running_loop()
         connection = cls(address, options)
         try:
             async with asyncio.timeout(options.connect_timeout_ms / 1000):
-                await loop.create_connection(lambda: connection, address.host, address.port, ssl=options.tls)
+                tls = options.tls() if callable(options.tls) else options.tls
+                await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
                 connection.versions = await connection._negotiate()
+                if options.login is not None:
+                    await connection._log_in(options.login)
         except TimeoutError as error:
             connection.close()
             raise Unreachable(str(address), "no answer in time") from error
@@ -184,6 +191,38 @@ class Connection(asyncio.Protocol):
         except PeerError as error:
             self._condemn(f"{self.address} sent an answer that makes no sense: {error}")
             raise
+
+    async def _log_in(self, login: Login) -> None:
+        """Prove who this client is, and again before the session ends that it gets for it (KIP-368)."""
+        shaken = await self.request(SASL_HANDSHAKE, {"mechanism": login.mechanism})
+        if shaken.error_code != ErrorCode.none:
+            offered = ", ".join(shaken.mechanisms) or "no mechanism"
+            raise RequestError(
+                shaken.error_code, f"{self.address} does not take {login.mechanism}: it offers {offered}"
+            )
+        lifetime_s = 0.0
+
+        async def exchange(message: bytes) -> bytes:
+            nonlocal lifetime_s
+            answer = await self.request(SASL_AUTHENTICATE, {"auth_bytes": message})
+            if answer.error_code != ErrorCode.none:
+                raise RequestError(answer.error_code, answer.error_message)
+            lifetime = getattr(answer, "session_lifetime", None)
+            lifetime_s = 0.0 if lifetime is None else lifetime.total_seconds()
+            return bytes(answer.auth_bytes)
+
+        await log_in(login, exchange)
+        if lifetime_s:
+            self._loop.call_later(lifetime_s * REAUTHENTICATE_AT, self._log_in_again, login)
+
+    def _log_in_again(self, login: Login) -> None:
+        if self.is_open:
+            self._login = self._loop.create_task(self._log_in(login))
+            self._login.add_done_callback(self._logged_in_again)
+
+    def _logged_in_again(self, login: asyncio.Task[None]) -> None:
+        if not login.cancelled() and (error := login.exception()) is not None:
+            self._condemn(f"{self.address} did not take the login again: {error}")
 
     async def _negotiate(self) -> dict[int, tuple[int, int]]:
         """Ask what the node speaks; one that does not know our question answers in version 0 (KIP-511)."""

@@ -7,8 +7,9 @@ one leaves before the answer is handed out, so the network works while the calle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Literal
 
 from chronik.client.apis import FETCH
@@ -22,6 +23,7 @@ from chronik.records.reader import Record
 __all__ = ["Consumer", "ConsumerRecord", "FetchOptions", "Fetched"]
 
 OnOutOfRange = Literal["error", "earliest", "latest"]
+DECODED_AT_ONCE: Final = 1_000
 _RESET: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -29,6 +31,10 @@ _RESET: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 class ConsumerRecord:
     tp: TopicPartition
     record: Record
+
+
+def _take(records: Iterator[Record]) -> list[Record]:
+    return list(islice(records, DECODED_AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +136,12 @@ class Consumer:
     ) -> AsyncIterator[ConsumerRecord]:
         async for fetched in self.batches(until):
             end = None if until is None else until.get(fetched.tp)
-            for record in fetched.records():
-                if end is None or record.offset < end:
-                    yield ConsumerRecord(fetched.tp, record)
+            coming = fetched.records()
+            # Decompression and decoding may take long, and the loop may be a node's.
+            while records := await asyncio.to_thread(_take, coming):
+                for record in records:
+                    if end is None or record.offset < end:
+                        yield ConsumerRecord(fetched.tp, record)
 
     def _to_read(self) -> list[TopicPartition]:
         return [tp for tp in self._positions if tp not in self._paused and tp not in self._finished]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from chronik.client.offsets import by_topic
 from chronik.client.visibility import AbortedTransaction, visible_batches
 from chronik.model import NO_EPOCH, ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import check_batch, headers
-from chronik.records.reader import Record, Row, read_rows
+from chronik.records.reader import Record, Row, Unreadable, read_rows, unreadable_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +38,52 @@ class Fetched:
     last_stable_offset: int
     log_start_offset: int
 
-    def records(self) -> list[Record]:
-        """What a reader sees of it, decoded; raises RequestError(corrupt_message) for harmed batches."""
-        return [
-            Record(key=key, value=value, headers=headers, timestamp_ms=timestamp_ms, offset=offset)
-            for offset, timestamp_ms, key, value, headers in self.rows()
-        ]
+    def records(self) -> Iterator[Record]:
+        """What a reader sees of it, decoded; raises RequestError(corrupt_message) for a wrong checksum.
 
-    def rows(self) -> list[Row]:
-        """The same without an object for each, for those who read very many."""
-        found: list[Row] = []
-        for position, _ in visible_batches(self.data, self.aborted):
+        A batch that cannot be decoded although its checksum is right is one record that says so: whoever
+        wrote it, reading goes on behind it.
+
+        Each batch is decoded when its first record is asked for: together they may hold any number.
+        """
+        for rows in self._batches():
+            if isinstance(rows, Unreadable):
+                yield Record(
+                    key=None,
+                    value=None,
+                    timestamp_ms=rows.timestamp_ms,
+                    offset=rows.last_offset,
+                    unreadable=rows,
+                )
+                continue
+            for offset, timestamp_ms, key, value, pairs in rows:
+                yield Record(key=key, value=value, headers=pairs, timestamp_ms=timestamp_ms, offset=offset)
+
+    def rows(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> Iterator[Row]:
+        """The same without an object for each, for those who read very many.
+
+        Batches that cannot be decoded are reported to `on_unreadable`; without it, the first one raises.
+        """
+        for rows in self._batches(skips=on_unreadable is not None):
+            if isinstance(rows, Unreadable):
+                assert on_unreadable is not None
+                on_unreadable(rows)
+            else:
+                yield from rows
+
+    def _batches(self, *, skips: bool = True) -> Iterator[Iterator[Row] | Unreadable]:
+        for position, header in visible_batches(self.data, self.aborted):
             check_batch(self.data, position)
-            rows = read_rows(self.data, position)
-            if rows and rows[0][0] < self.fetch_offset:
-                rows = [row for row in rows if row[0] >= self.fetch_offset]
-            found += rows
-        return found
+            try:
+                rows = read_rows(self.data, position)
+            except RequestError as error:
+                if not skips:
+                    raise
+                yield unreadable_batch(header, error)
+                continue
+            if header.base_offset < self.fetch_offset:
+                rows = (row for row in rows if row[0] >= self.fetch_offset)
+            yield rows
 
 
 def fetch_fields(

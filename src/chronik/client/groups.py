@@ -18,10 +18,11 @@ from chronik.client.apis import (
     OFFSET_FETCH,
 )
 from chronik.client.cluster import Cluster
-from chronik.client.offsets import by_topic, raise_worst
-from chronik.model import NO_EPOCH, ErrorCode, NodeId, PeerError, RequestError, TopicPartition
+from chronik.client.offsets import by_topic, commit_fields, raise_worst
+from chronik.model import ErrorCode, NodeId, PeerError, RequestError, TopicPartition
 
 _NOT_THIS_PROTOCOL: Final = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
+_OTHER_TYPES: Final = frozenset({"share", "streams"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +31,11 @@ class GroupListing:
     protocol_type: str
     state: str
     group_type: str
-    """classic, or consumer (KIP-848)."""
+    """classic or consumer (KIP-848). Apache Kafka also has share and streams groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class MemberDescription:
     member_id: str
     instance_id: str | None
     client_id: str
@@ -49,11 +50,11 @@ class GroupDescription:
     group_type: str
     assignor: str
     coordinator_id: NodeId
-    members: tuple[Member, ...]
+    members: tuple[MemberDescription, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
@@ -86,8 +87,16 @@ class Groups:
         return sorted(await self._cluster.retry().run(ask_all), key=lambda group: group.group_id)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """RequestError(group_id_not_found) for a group that there is not."""
+        """RequestError: group_id_not_found for a group that there is not, invalid_request for one that is
+        neither a classic nor a consumer group."""
+        try:
+            return await self._describe(group_id)
+        except RequestError as error:
+            if error.code == ErrorCode.group_id_not_found:
+                await self._refuse_other_types(group_id)
+            raise
 
+    async def _describe(self, group_id: str) -> GroupDescription:
         async def attempt(node_id: NodeId) -> GroupDescription:
             try:
                 return await self._describe_consumer(node_id, group_id)
@@ -98,20 +107,20 @@ class Groups:
 
         return await self._cluster.on_coordinator("group", group_id, attempt)
 
-    async def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
+    async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Everything the group committed."""
 
-        async def attempt(node_id: NodeId) -> dict[TopicPartition, Committed]:
+        async def attempt(node_id: NodeId) -> dict[TopicPartition, CommittedOffset]:
             fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": True}
             response = await self._cluster.send(node_id, OFFSET_FETCH, fields)
             (group,) = response.groups
             _check(group.error_code, f"group {group_id!r}")
-            found: dict[TopicPartition, Committed] = {}
+            found: dict[TopicPartition, CommittedOffset] = {}
             for topic in group.topics:
                 for partition in topic.partitions:
                     tp = TopicPartition(topic.name, partition.partition_index)
                     _check(partition.error_code, f"group {group_id!r}, {tp}")
-                    found[tp] = Committed(
+                    found[tp] = CommittedOffset(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=partition.metadata or "",
@@ -135,21 +144,7 @@ class Groups:
             "generation_id_or_member_epoch": member_epoch,
             "member_id": member_id,
             "retention_time": -1,
-            "topics": [
-                {
-                    "name": topic,
-                    "partitions": [
-                        {
-                            "partition_index": tp.partition,
-                            "committed_offset": offsets[tp],
-                            "committed_leader_epoch": NO_EPOCH,
-                            "committed_metadata": metadata,
-                        }
-                        for tp in tps
-                    ],
-                }
-                for topic, tps in by_topic(offsets).items()
-            ],
+            "topics": commit_fields(offsets, metadata),
         }
         await self._change_offsets(group_id, OFFSET_COMMIT, fields)
 
@@ -183,6 +178,17 @@ class Groups:
 
         await self._cluster.on_coordinator("group", group_id, attempt)
 
+    async def _refuse_other_types(self, group_id: str) -> None:
+        """No chronik node has such groups, but a cluster of Apache Kafka may."""
+        for group in await self.list():
+            if group.group_id == group_id and group.group_type.lower() in _OTHER_TYPES:
+                kind = group.group_type.lower()
+                raise RequestError(
+                    ErrorCode.invalid_request,
+                    f"group {group_id!r} is a {kind} group, and only classic and consumer groups are "
+                    f"described here: use Apache Kafka's kafka-{kind}-groups.sh",
+                )
+
     async def _describe_consumer(self, node_id: NodeId, group_id: str) -> GroupDescription:
         fields = {"group_ids": [group_id], "include_authorized_operations": False}
         (group,) = (await self._cluster.send(node_id, CONSUMER_GROUP_DESCRIBE, fields)).groups
@@ -194,7 +200,7 @@ class Groups:
             assignor=group.assignor_name,
             coordinator_id=node_id,
             members=tuple(
-                Member(
+                MemberDescription(
                     member_id=member.member_id,
                     instance_id=member.instance_id,
                     client_id=member.client_id,
@@ -222,7 +228,7 @@ class Groups:
             assignor=group.protocol_data,
             coordinator_id=node_id,
             members=tuple(
-                Member(
+                MemberDescription(
                     member_id=member.member_id,
                     instance_id=getattr(member, "group_instance_id", None),
                     client_id=member.client_id,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chronik.client.options import Address
+from chronik.client.options import BrokerAddress
 from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition
 
 
@@ -33,7 +33,7 @@ class TopicInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
     node_id: NodeId
-    address: Address
+    address: BrokerAddress
     rack: str | None
 
 
@@ -64,7 +64,7 @@ class Metadata:
             controller_id=response.controller_id,
             nodes={
                 node.node_id: NodeInfo(
-                    node_id=node.node_id, address=Address(node.host, node.port), rack=node.rack
+                    node_id=node.node_id, address=BrokerAddress(node.host, node.port), rack=node.rack
                 )
                 for node in response.brokers
             },
@@ -72,19 +72,20 @@ class Metadata:
         )
 
 
-def _not_older(told: TopicInfo, known: TopicInfo | None) -> TopicInfo:
+def _not_older(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
     """A node that is cut off, or was paused, tells of leaders of the past: nobody goes back (KIP-320).
 
     Such a leader lacks what its successor committed: a reader's own position would be out of range there.
     """
-    if known is None or known.topic_id != told.topic_id:
-        return told
+    if known is None or known.topic_id != received.topic_id:
+        return received
     newer = {
         number: partition
         for number, partition in known.partitions.items()
-        if number in told.partitions and partition.leader_epoch > told.partitions[number].leader_epoch >= 0
+        if number in received.partitions
+        and partition.leader_epoch > received.partitions[number].leader_epoch >= 0
     }
-    return replace(told, partitions={**told.partitions, **newer}) if newer else told
+    return replace(received, partitions={**received.partitions, **newer}) if newer else received
 
 
 def _topic_info(topic: Any) -> TopicInfo:

@@ -10,7 +10,7 @@ from typing import Final
 from chronik.client.apis import LIST_OFFSETS
 from chronik.client.cluster import Cluster
 from chronik.client.retry import is_retriable
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.model import NO_EPOCH, ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -92,6 +92,25 @@ def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     for tp in tps:
         grouped.setdefault(tp.topic, []).append(tp)
     return grouped
+
+
+def commit_fields(offsets: Mapping[TopicPartition, int], metadata: str = "") -> list[dict[str, object]]:
+    """The topics of an OffsetCommit or a TxnOffsetCommit."""
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": tp.partition,
+                    "committed_offset": offsets[tp],
+                    "committed_leader_epoch": NO_EPOCH,
+                    "committed_metadata": metadata,
+                }
+                for tp in tps
+            ],
+        }
+        for topic, tps in by_topic(offsets).items()
+    ]
 
 
 def raise_worst(errors: Iterable[Exception]) -> None:

@@ -1,15 +1,18 @@
-"""What a client can be told: where the cluster is and how patient to be."""
+"""What a client can be configured with: where the cluster is and how patient to be."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from chronik.client.login import Login
 
 DEFAULT_PORT = 9092
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     host: str
     port: int
 
@@ -32,10 +35,12 @@ class ClientOptions:
     in_flight_max: int = 16
     """Requests on one connection that wait for an answer at the same time."""
     response_bytes_max: int = 256 * 1024 * 1024
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | Callable[[], ssl.SSLContext | None] | None = None
+    """A function is asked at each connection: its certificates may be replaced."""
+    login: Login | None = None
 
 
-def parse_bootstrap(text: str) -> tuple[Address, ...]:
+def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:
     """`host:port,host:port` (IPv6 hosts in brackets, the port may be left out) as addresses."""
     addresses = tuple(_parse_address(part.strip()) for part in text.split(",") if part.strip())
     if not addresses:
@@ -43,7 +48,7 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
     return addresses
 
 
-def _parse_address(text: str) -> Address:
+def _parse_address(text: str) -> BrokerAddress:
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         port = rest[1:] if rest.startswith(":") else rest
@@ -53,4 +58,4 @@ def _parse_address(text: str) -> Address:
         wrong = ":" in port
     if wrong or not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
         raise ValueError(f"{text!r} is not an address: write host:port, for example 127.0.0.1:9092")
-    return Address(host, int(port) if port else DEFAULT_PORT)
+    return BrokerAddress(host, int(port) if port else DEFAULT_PORT)

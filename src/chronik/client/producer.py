@@ -14,7 +14,7 @@ from typing import Any, Final
 from chronik.client.cluster import Cluster
 from chronik.client.metadata import PartitionInfo
 from chronik.client.partitioner import partition_for_key
-from chronik.client.sender import Batch, Enlisting, Lane, Sender
+from chronik.client.sender import Enlisting, PartitionQueue, ProducerBatch, Sender
 from chronik.model import NO_LEADER, ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import read_header
 from chronik.records.compression import Compression
@@ -32,7 +32,7 @@ class Delivery:
     """Where a record will be; `await` it for the offset (-1 when nobody tells: acks=0)."""
 
     tp: TopicPartition
-    _batch: Batch
+    _batch: ProducerBatch
     _index: int
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -119,15 +119,15 @@ class Producer:
             timestamp_ms=self._now_ms() if timestamp_ms is None else timestamp_ms,
         )
         size_bytes = _size_bytes(record)
-        lane = self._sender.lane(TopicPartition(topic, partition))
-        batch = self._open_batch(lane, size_bytes)
+        queue = self._sender.queue(TopicPartition(topic, partition))
+        batch = self._open_batch(queue, size_bytes)
         if batch is None:
             batch = self._new_batch()
-            self._sender.enqueue(lane, batch)
+            self._sender.enqueue(queue, batch)
         batch.records.append(record)
         batch.size_bytes += size_bytes
         self._buffered_bytes += size_bytes
-        return Delivery(lane.tp, batch, len(batch.records) - 1)
+        return Delivery(queue.tp, batch, len(batch.records) - 1)
 
     async def send_batch(self, tp: TopicPartition, encoded: bytes | bytearray) -> Delivery:
         """Hand over one record batch as it is (no producer id is put into it)."""
@@ -139,7 +139,7 @@ class Producer:
         batch.encoded = encoded
         batch.size_bytes = len(encoded)
         self._buffered_bytes += batch.size_bytes
-        self._sender.enqueue(self._sender.lane(tp), batch)
+        self._sender.enqueue(self._sender.queue(tp), batch)
         return Delivery(tp, batch, 0)
 
     async def flush(self) -> None:
@@ -160,7 +160,7 @@ class Producer:
         if key is not None:
             return partition_for_key(key, count)
         turn = self._turns.get(topic, -1)
-        if turn >= 0 and self._open_batch(self._sender.lane(TopicPartition(topic, turn % count)), 0):
+        if turn >= 0 and self._open_batch(self._sender.queue(TopicPartition(topic, turn % count)), 0):
             return turn % count
         for step in range(1, count + 1):
             candidate = partitions.get((turn + step) % count)
@@ -171,20 +171,20 @@ class Producer:
         self._turns[topic] = (turn + step) % count
         return self._turns[topic]
 
-    def _open_batch(self, lane: Lane, size_bytes: int) -> Batch | None:
-        """The lane's last batch if it can take so many more bytes."""
-        if not lane.waiting:
+    def _open_batch(self, queue: PartitionQueue, size_bytes: int) -> ProducerBatch | None:
+        """The queue's last batch if it can take so many more bytes."""
+        if not queue.waiting:
             return None
-        batch = lane.waiting[-1]
+        batch = queue.waiting[-1]
         if batch.encoded is not None or batch.size_bytes + size_bytes > self._batch_bytes_max:
             return None
         return batch
 
-    def _new_batch(self) -> Batch:
+    def _new_batch(self) -> ProducerBatch:
         done: asyncio.Future[int] = self._loop.create_future()
-        return Batch(done=done, deadline=self._loop.time() + self._cluster.options.deadline_ms / 1000)
+        return ProducerBatch(done=done, deadline=self._loop.time() + self._cluster.options.deadline_ms / 1000)
 
-    def _on_done(self, batch: Batch) -> None:
+    def _on_done(self, batch: ProducerBatch) -> None:
         failure = batch.done.exception()
         if failure is not None and not batch.is_observed:
             self._failure = self._failure or failure

@@ -1,10 +1,10 @@
 """Carries batches to the leaders of their partitions, one per partition at a time.
 
-One batch in flight per partition keeps order across retries; what arrives meanwhile waits in the lane and
+One batch in flight per partition keeps order across retries; what arrives meanwhile waits in the queue and
 gathers. Batches that become ready in the same turn of the loop and have one leader share one request.
 
-Idempotence (KIP-98): a lane's batches carry a producer id and consecutive sequences, and a retry repeats
-both. When a batch is given up its fate is unknown, so the lane goes on under a new producer id.
+Idempotence (KIP-98): a queue's batches carry a producer id and consecutive sequences, and a retry repeats
+both. When a batch is given up its fate is unknown, so the queue goes on under a new producer id.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from chronik.client.apis import INIT_PRODUCER_ID, PRODUCE, PRODUCE_TRANSACTIONAL
 from chronik.client.cluster import Cluster
 from chronik.client.retry import Unanswered
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ChronikError, ErrorCode, NodeId, ProducerIdentity, RequestError, TopicPartition
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
+from chronik.tasks import Tasks
 
 _REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-
-
-class ProducerIdentity(NamedTuple):
-    producer_id: int
-    producer_epoch: int
 
 
 class Enlisting(Protocol):
@@ -44,8 +40,8 @@ class Enlisting(Protocol):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Batch:
-    """Records that travel together. Grows until its lane starts to send it."""
+class ProducerBatch:
+    """Records that travel together. Grows until its queue starts to send it."""
 
     done: asyncio.Future[int]
     deadline: float
@@ -57,9 +53,9 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PartitionQueue:
     tp: TopicPartition
-    waiting: deque[Batch] = field(default_factory=deque)
+    waiting: deque[ProducerBatch] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     identity: ProducerIdentity | None = None
     next_sequence: int = 0
@@ -80,7 +76,7 @@ class Sender:
         acks: int,
         compression: int,
         idempotent: bool,
-        on_done: Callable[[Batch], None],
+        on_done: Callable[[ProducerBatch], None],
         transaction: Enlisting | None = None,
     ) -> None:
         self._cluster = cluster
@@ -90,51 +86,48 @@ class Sender:
         self._on_done = on_done
         self._transaction = transaction
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._outbox: dict[NodeId, list[_Parcel]] = {}
-        self._requests: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("producer")
 
-    def lane(self, tp: TopicPartition) -> Lane:
-        lane = self._lanes.get(tp)
-        if lane is None:
-            lane = self._lanes[tp] = Lane(tp)
-        return lane
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = PartitionQueue(tp)
+        return queue
 
-    def enqueue(self, lane: Lane, batch: Batch) -> None:
-        lane.waiting.append(batch)
-        if lane.task is None:
-            lane.task = self._loop.create_task(self._drain(lane))
+    def enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        queue.waiting.append(batch)
+        if queue.task is None:
+            queue.task = self._tasks.spawn(self._drain(queue), f"sending to {queue.tp}")
 
     async def idle(self) -> None:
         """Return once nothing is waiting or under way."""
-        while tasks := [lane.task for lane in self._lanes.values() if lane.task is not None]:
+        while tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
             await asyncio.wait(tasks)
 
     async def stop(self) -> None:
         """Give up everything that is not delivered."""
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
-        for task in (*tasks, *self._requests):
-            task.cancel()
-        await asyncio.gather(*tasks, *self._requests, return_exceptions=True)
+        await self._tasks.close()
 
-    async def _drain(self, lane: Lane) -> None:
-        batch: Batch | None = None
+    async def _drain(self, queue: PartitionQueue) -> None:
+        batch: ProducerBatch | None = None
         try:
-            while lane.waiting:
-                batch = lane.waiting.popleft()
-                await self._settle(lane, batch)
+            while queue.waiting:
+                batch = queue.waiting.popleft()
+                await self._settle(queue, batch)
         finally:
-            lane.task = None
+            queue.task = None
             if batch is not None and not batch.done.done():
-                self._give_up([batch, *lane.waiting])
-                lane.waiting.clear()
+                self._give_up([batch, *queue.waiting])
+                queue.waiting.clear()
 
-    async def _settle(self, lane: Lane, batch: Batch) -> None:
+    async def _settle(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         retry = self._cluster.retry(batch.deadline)
         try:
-            base_offset = await retry.run(lambda: self._attempt(lane, batch))
-        except Exception as error:  # a bug of ours too belongs to whoever sent the batch
-            lane.identity = None
+            base_offset = await retry.run(lambda: self._attempt(queue, batch))
+        except Exception as error:  # a bug of ours is reported to the sender of the batch, too
+            queue.identity = None
             if self._transaction is not None:
                 self._transaction.fail(error)
             batch.done.set_exception(error)
@@ -142,42 +135,42 @@ class Sender:
             batch.done.set_result(base_offset)
         self._on_done(batch)
 
-    def _give_up(self, batches: list[Batch]) -> None:
+    def _give_up(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             batch.done.set_exception(Unanswered("the producer was closed"))
             self._on_done(batch)
 
-    async def _attempt(self, lane: Lane, batch: Batch) -> int:
+    async def _attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
         if self._transaction is not None:
-            self._identify(lane, await self._transaction.enlist(lane.tp))
-        elif self._idempotent and lane.identity is None:
-            self._identify(lane, await self._new_identity())
+            self._identify(queue, await self._transaction.enlist(queue.tp))
+        elif self._idempotent and queue.identity is None:
+            self._identify(queue, await self._new_identity())
         if batch.encoded is None:
-            batch.encoded = self._encode(lane, batch)
-        leader_id = await self._cluster.leader(lane.tp)
-        parcel = _Parcel(lane.tp, batch.encoded, self._loop.create_future())
+            batch.encoded = self._encode(queue, batch)
+        leader_id = await self._cluster.leader(queue.tp)
+        parcel = _Parcel(queue.tp, batch.encoded, self._loop.create_future())
         outbox = self._outbox.setdefault(leader_id, [])
         if not outbox:
             self._loop.call_soon(self._dispatch, leader_id)
         outbox.append(parcel)
         return await parcel.done
 
-    def _identify(self, lane: Lane, identity: ProducerIdentity) -> None:
-        """Sequences start anew with every id and epoch."""
-        if lane.identity != identity:
-            lane.identity, lane.next_sequence = identity, 0
+    def _identify(self, queue: PartitionQueue, identity: ProducerIdentity) -> None:
+        """Sequences start at 0 with every id and epoch."""
+        if queue.identity != identity:
+            queue.identity, queue.next_sequence = identity, 0
 
-    def _encode(self, lane: Lane, batch: Batch) -> bytearray:
-        identity = lane.identity or ProducerIdentity(-1, -1)
+    def _encode(self, queue: PartitionQueue, batch: ProducerBatch) -> bytearray:
+        identity = queue.identity or ProducerIdentity(-1, -1)
         encoded = build_batch(
             batch.records,
             compression=self._compression,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            base_sequence=lane.next_sequence if lane.identity else -1,
+            base_sequence=queue.next_sequence if queue.identity else -1,
             is_transactional=self._transaction is not None,
         )
-        lane.next_sequence = (lane.next_sequence + len(batch.records)) & _SEQUENCE_MASK
+        queue.next_sequence = (queue.next_sequence + len(batch.records)) & _SEQUENCE_MASK
         return encoded
 
     async def _new_identity(self) -> ProducerIdentity:
@@ -194,9 +187,7 @@ class Sender:
             while count < len(parcels) and (count == 0 or size < _REQUEST_BYTES_MAX):
                 size += len(parcels[count].data)
                 count += 1
-            request = self._loop.create_task(self._send(node_id, parcels[:count]))
-            self._requests.add(request)
-            request.add_done_callback(self._requests.discard)
+            self._tasks.spawn(self._send(node_id, parcels[:count]), f"a request to node {node_id}")
             parcels = parcels[count:]
 
     async def _send(self, node_id: NodeId, parcels: list[_Parcel]) -> None:

@@ -27,10 +27,9 @@ from chronik.client.apis import (
     Api,
 )
 from chronik.client.cluster import Cluster
-from chronik.client.offsets import by_topic, raise_worst
+from chronik.client.offsets import commit_fields, raise_worst
 from chronik.client.producer import Producer
-from chronik.client.sender import ProducerIdentity
-from chronik.model import NO_EPOCH, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ErrorCode, NodeId, ProducerIdentity, RequestError, TopicPartition
 
 
 class Transaction:
@@ -84,21 +83,7 @@ class Transaction:
         fields |= {
             "generation_id": member_epoch,
             "member_id": member_id,
-            "topics": [
-                {
-                    "name": topic,
-                    "partitions": [
-                        {
-                            "partition_index": tp.partition,
-                            "committed_offset": offsets[tp],
-                            "committed_leader_epoch": NO_EPOCH,
-                            "committed_metadata": "",
-                        }
-                        for tp in tps
-                    ],
-                }
-                for topic, tps in by_topic(offsets).items()
-            ],
+            "topics": commit_fields(offsets),
         }
 
         async def attempt(node_id: NodeId) -> None:

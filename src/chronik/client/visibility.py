@@ -1,4 +1,4 @@
-"""Which batches of a fetch a reader sees (KIP-98): no control batches, and no aborted ones if told of them.
+"""Which batches of a fetch a reader sees (KIP-98): no control batches, and no batches listed as aborted.
 
 Pure: bytes and the broker's list of aborted transactions in, batches out. The list covers what was fetched
 together, so a transaction that began before is named with the offset of its beginning.

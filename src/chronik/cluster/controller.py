@@ -8,63 +8,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
-from chronik.metadata.commands import Batch, FenceBroker
-from chronik.metadata.state import ClusterState
+from chronik.cluster.voters import quorum_changes
+from chronik.metadata.commands import Batch, FenceBroker, RemoveToken
 from chronik.metadata.store import MetadataStore
 from chronik.model import ChronikError, NodeId, RequestError, Unavailable
-from chronik.raft import ChangeKind, ConfigChange, Membership
+from chronik.security.tokens import tokens_to_remove
+from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 0.1
 MISSING_CHECK_SECONDS: Final = 0.02
-"""While somebody is missing whom the cluster counts on."""
+"""The same while a broker that is not fenced has no connection."""
 SILENCE_SECONDS_MAX: Final = 2.0
-"""A broker that is connected but says nothing for this long is fenced."""
+"""A broker that is connected but silent for this long is fenced."""
 DEAD_SECONDS_MAX: Final = 0.2
-"""A broker whose process is gone is fenced so long after its connections broke."""
-LEASE_SECONDS: Final = 1.5
-"""A node leads for so long from the start of its lease (`lease`), and is not fenced before that ended."""
+"""A broker whose process has ended is fenced this long after its last connection broke."""
 CUT_OFF_SECONDS_MAX: Final = 1.6
-"""A broker without any connection that may be alive is fenced so long after its last word. Its lease began
-before that, or before this node was the controller: it is over, also where its clock is slower."""
+"""A broker that is cut off, and may be alive, is fenced this long after it was last heard. Its lease began
+before that, or before this node became the controller, so it has expired even where its clock is slower."""
 BALANCE_SECONDS: Final = 5.0
+TOKEN_CHECK_SECONDS: Final = 10.0
+TOKENS_REMOVED_MAX: Final = 1_000
+"""Expired delegation tokens that one entry of the metadata log removes."""
 
 
-def quorum_changes(state: ClusterState, membership: Membership) -> list[ConfigChange]:
-    """What the quorum's membership lacks to be that of the cluster; pure."""
-    removals = [
-        ConfigChange(ChangeKind.REMOVE, node)
-        for node in membership.members
-        if node in state.removed and membership.voters != (node,)
-    ]
-    additions = [
-        ConfigChange(
-            ChangeKind.PROMOTE if broker.broker_id in membership.learners else ChangeKind.ADD_LEARNER,
-            broker.broker_id,
-        )
-        for broker in state.live_brokers()
-        if broker.broker_id not in membership.voters and not broker.draining
-    ]
-    return removals + additions
+def is_gone(*, now: float, heard: float, disconnected_since: float | None, is_dead: bool) -> bool:
+    """Whether a node no longer serves, so that others may lead in its place. Pure.
 
-
-def is_gone(*, now: float, heard: float, gone_since: float | None, is_dead: bool) -> bool:
-    """Whether others must lead in a node's place, and may: it serves no more. Pure.
-
-    `heard` is its last word to this controller, or when this one took over. `gone_since` is when its last
-    connection broke, None while there is one; `is_dead` says that there is no such process any more.
+    `heard` is when it last said something to this controller, or when this one took over.
+    `disconnected_since` is when its last connection broke, None while there is one. `is_dead` says that its
+    process is known to have ended.
     """
-    if gone_since is None:
+    if disconnected_since is None:
         return now - heard >= SILENCE_SECONDS_MAX
     if is_dead:
-        return now - gone_since >= DEAD_SECONDS_MAX
+        return now - disconnected_since >= DEAD_SECONDS_MAX
     return now - heard >= CUT_OFF_SECONDS_MAX
 
 
@@ -77,26 +63,34 @@ class Controller:
         transport: ClusterTransport,
         presence: Presence,
         metadata: MetadataStore,
+        voters: int,
+        voter_replace_seconds: float,
+        now_ms: Callable[[], int],
     ) -> None:
+        """`voters` are wanted; one that is gone for `voter_replace_seconds` is replaced."""
+        self._voters = voters
+        self._voter_replace_seconds = voter_replace_seconds
+        self._fenced_since: dict[NodeId, float] = {}
+        """Since when this controller has found a voter fenced or not registered."""
         self._node_id = node_id
         self._driver = driver
         self._transport = transport
         self._presence = presence
         self._metadata = metadata
+        self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
+        self._tokens_checked = -TOKEN_CHECK_SECONDS
+        self._tasks = Tasks("controller")
         self._leading_since: float | None = None
         self._term = 0
         self._stable_since = self._loop.time()
         self.fence_count = 0
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self._run())
+        self._tasks.spawn(self._run(), "looking after the brokers")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _run(self) -> None:
         while True:
@@ -108,6 +102,7 @@ class Controller:
             if self._leading_since is None or self._term != term:
                 log.info("node %d is the controller, term %d", self._node_id, term)
                 self._leading_since = self._stable_since = self._loop.time()
+                self._fenced_since.clear()
                 self._term = term
             try:
                 await self._look()
@@ -118,15 +113,16 @@ class Controller:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:
-        """Fence who is gone. Who comes back says so itself: only it knows in which life it is.
+        """Fence brokers that are gone. A broker that comes back asks to be unfenced itself: only it knows its
+        incarnation.
 
-        Between the look and the proposal nothing comes in: no lease can begin there.
+        There is no await between the check and the proposal, so no lease can begin in between.
         """
         commands: list[FenceBroker] = []
         for broker in list(self._metadata.state.brokers.values()):
             alive = self._is_alive(broker.broker_id)
             if not alive and not broker.fenced:
-                log.warning("node %d is gone: fenced", broker.broker_id)
+                log.warning("node %d is gone: fencing it", broker.broker_id)
                 self.fence_count += 1
                 commands.append(FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.epoch))
         if commands:
@@ -136,40 +132,54 @@ class Controller:
         if self._loop.time() - self._stable_since > BALANCE_SECONDS:
             self._stable_since = self._loop.time()
             await self.balance()
+        if self._loop.time() - self._tokens_checked >= TOKEN_CHECK_SECONDS:
+            self._tokens_checked = self._loop.time()
+            await self._remove_expired_tokens()
 
     def _is_alive(self, broker_id: NodeId) -> bool:
         if broker_id == self._node_id:
             return True
         now = self._loop.time()
-        # A new controller gives everybody the time to make themselves heard.
+        # After a change of controllers every broker gets the full time to be heard.
         heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
         return not is_gone(
             now=now,
             heard=heard,
-            gone_since=self._transport.gone_since(broker_id),
+            disconnected_since=self._transport.disconnected_since(broker_id),
             is_dead=self._presence.is_dead(broker_id),
         )
 
     def _misses_somebody(self) -> bool:
         return any(
-            not broker.fenced and self._transport.gone_since(broker.broker_id) is not None
+            not broker.fenced and self._transport.disconnected_since(broker.broker_id) is not None
             for broker in self._metadata.state.brokers.values()
         )
 
     def _align_quorum(self) -> None:
-        """One step at a time: who was removed goes, who registered first learns, then votes."""
+        """Make one change at a time. Registered nodes become observers (learners), as many of them voters as
+        are wanted; removed nodes leave."""
         status = self._driver.status()
         if status.is_config_pending or status.transferee is not None:
             return
-        for change in quorum_changes(self._metadata.state, status.membership):
+        gone = self._gone_for_good(status.membership.voters)
+        for change in quorum_changes(
+            self._metadata.state, status.membership, wanted=self._voters, gone=gone, leader=self._node_id
+        ):
             try:
                 self._driver.propose_config(change)
             except (Unavailable, RequestError) as error:
-                # It lags, or is not even there: others need not wait for it.
+                # It lags or is not connected: the next change need not wait for it.
                 log.debug("node %d: %s is not possible yet: %s", change.node_id, change.kind.value, error)
                 continue
             log.info("node %d: %s", change.node_id, change.kind.value.replace("_", " "))
             return
+
+    def _gone_for_good(self, voters: Iterable[NodeId]) -> set[NodeId]:
+        now, is_alive = self._loop.time(), self._metadata.state.is_alive
+        before = self._fenced_since
+        self._fenced_since = {node: before.get(node, now) for node in voters if not is_alive(node)}
+        replace_seconds = self._voter_replace_seconds
+        return {node for node, since in self._fenced_since.items() if now - since >= replace_seconds}
 
     async def balance(self) -> int:
         """Give leadership back to preferred replicas that are in sync. Returns how many moved."""
@@ -178,3 +188,12 @@ class Controller:
             log.info("%d partitions go back to their preferred leaders", len(changes))
             await self._metadata.submit(Batch(commands=tuple(changes)), timeout_s=5.0)
         return len(changes)
+
+    async def _remove_expired_tokens(self) -> None:
+        """Tokens that nobody can use any more would otherwise count against the limits for ever."""
+        tokens = self._metadata.state.security.tokens.values()
+        expired = tokens_to_remove(tokens, self._now_ms(), TOKENS_REMOVED_MAX)
+        if expired:
+            log.info("%d delegation tokens expired and are removed", len(expired))
+            removals = tuple(RemoveToken(token_id=token_id) for token_id in expired)
+            await self._metadata.submit(Batch(commands=removals), timeout_s=5.0)

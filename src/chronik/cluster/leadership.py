@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.metadata.commands import ChangePartition
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Partition, Topic
+from chronik.metadata.values import PartitionRegistration, Topic
 from chronik.model import NO_LEADER, ErrorCode, NodeId, RequestError
 
 __all__ = ["elect_preferred", "elect_unclean", "preferred_changes"]
@@ -20,7 +20,7 @@ def preferred_changes(state: ClusterState) -> list[ChangePartition]:
     ]
 
 
-def elect_preferred(state: ClusterState, topic: Topic, partition: Partition) -> ChangePartition:
+def elect_preferred(state: ClusterState, topic: Topic, partition: PartitionRegistration) -> ChangePartition:
     """RequestError with the reason if there is nothing to elect."""
     preferred = partition.replicas[0]
     if partition.leader == preferred:
@@ -32,7 +32,7 @@ def elect_preferred(state: ClusterState, topic: Topic, partition: Partition) -> 
     return _change(topic, partition, preferred)
 
 
-def elect_unclean(state: ClusterState, topic: Topic, partition: Partition) -> ChangePartition:
+def elect_unclean(state: ClusterState, topic: Topic, partition: PartitionRegistration) -> ChangePartition:
     """A leader for a partition that has none: in sync if there is one, else any that is alive."""
     if partition.leader != NO_LEADER and state.is_alive(partition.leader):
         raise RequestError(ErrorCode.election_not_needed, f"Node {partition.leader} leads.")
@@ -43,11 +43,13 @@ def elect_unclean(state: ClusterState, topic: Topic, partition: Partition) -> Ch
     return _change(topic, partition, (in_sync or alive)[0], unclean=not in_sync)
 
 
-def _can_lead(state: ClusterState, partition: Partition, node: NodeId) -> bool:
+def _can_lead(state: ClusterState, partition: PartitionRegistration, node: NodeId) -> bool:
     return node in partition.isr and state.is_alive(node)
 
 
-def _change(topic: Topic, partition: Partition, leader: NodeId, *, unclean: bool = False) -> ChangePartition:
+def _change(
+    topic: Topic, partition: PartitionRegistration, leader: NodeId, *, unclean: bool = False
+) -> ChangePartition:
     return ChangePartition(
         topic_id=topic.topic_id,
         partition=partition.partition,

@@ -1,28 +1,32 @@
-"""Since when this node knows that the cluster counts on it: the start of its lease.
+"""The start of this node's lease.
 
-A node serves what it leads for `LEASE_SECONDS` from there; the cluster puts others in its place only later
-(`controller`). Clocks are compared with themselves alone, and every start is the time of a question, never
-that of an answer: whatever waited in a buffer, travelled for long or met a node that was stopped is as old as
-the question was.
+A node may lead partitions for `LEASE_SECONDS` from that start. The controller fences it only after that. No
+two clocks are compared: a time is only used by the node whose clock it was read from. A lease starts when a
+message was sent, not when its answer arrived: the answer may have waited in a buffer, or for a process that
+was stopped.
 
-- The leader's own lease starts when it sent the heartbeats that a majority has answered. Who comes after it
-  was elected later: one of that majority voted for it after it had answered.
-- A follower's lease starts when it sent the answer that the leader speaks of, less what the leader's own was
-  older than that answer then.
-- It holds once the follower has applied all that the leader's log had when it was granted. So who is about to
-  be fenced gets none that it could hold without knowing of it.
+- The Raft leader's lease starts when it sent the newest heartbeats that a majority has answered. No other
+  leader can have been elected by then: one of this majority would have voted for it, and would not answer.
+- A follower's lease starts when the follower sent the answer that the leader refers to, minus the age that
+  the leader's own lease had when that answer arrived.
+- A follower holds a lease only once it has applied everything that was in the leader's log when the lease was
+  granted. If its fencing is in that log, it has applied the fencing too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from math import inf
+from typing import Final
 
 import msgspec
 
 from chronik.model import NodeId
 from chronik.raft.messages import Heartbeat, HeartbeatResponse
 from chronik.raft.quorum import agreed_value
+
+LEASE_SECONDS: Final = 1.5
+"""Lease duration. The controller never fences a broker before its lease has expired."""
 
 
 class _Grant(msgspec.Struct, frozen=True):
@@ -42,22 +46,22 @@ class Lease:
         """Term and time, by its leader's clock, of the last heartbeat."""
         self._grant: _Grant | None = None
         self._answers: dict[NodeId, tuple[float, float]] = {}
-        """As the leader: each follower's last answer, when it was sent by its clock and came in by this."""
+        """As the leader: when each follower sent its last answer, by its own clock, and when that arrived."""
         self._answered: dict[NodeId, float] = {}
-        """As the leader: when the heartbeat was sent that each follower answered last."""
+        """As the leader: when it sent the heartbeat that each follower last answered."""
 
     # --- as a follower -------------------------------------------------------------------------------
 
     def on_heartbeat(self, message: Heartbeat, *, applied: int, now: float) -> None:
-        """Of the leader that this node follows, in its own term."""
+        """The leader that this node follows sent a heartbeat in the current term."""
         self._question = (message.term, message.sent)
         start = message.lease
-        if start is None or not self._born <= start <= now:  # else it speaks of a life before this one
+        if start is None or not self._born <= start <= now:  # granted to an earlier start of this node
             return
         if applied >= message.lease_index:
             self.start = max(self.start, start)
         elif self._grant is None or self._grant.term != message.term:
-            # Not replaced by those that follow: who is always a bit behind would never come to hold one.
+            # Keep the first grant: if each heartbeat replaced it, a node that always lags would hold none.
             self._grant = _Grant(message.term, message.lease_index, start)
 
     def on_applied(self, index: int) -> None:
@@ -66,26 +70,26 @@ class Lease:
             self._grant = None
 
     def answer(self, message: HeartbeatResponse, now: float) -> HeartbeatResponse:
-        """As it leaves now."""
+        """The answer as it is sent now."""
         term, question = self._question or (-1, 0.0)
         return msgspec.structs.replace(message, sent=now, question=question if term == message.term else None)
 
     # --- as the leader -------------------------------------------------------------------------------
 
     def on_answer(self, message: HeartbeatResponse, now: float) -> None:
-        """In this node's own term, which it leads."""
+        """A follower answered a heartbeat of this node's term."""
         self._answers[message.sender] = (message.sent, now)
         if message.question is not None:
             self._answered[message.sender] = message.question
 
     def lead(self, voters: Collection[NodeId], now: float) -> None:
-        """This node leads and has applied all from before its term: hold what a majority has answered."""
+        """This node leads and has applied everything from before its term: renew its own lease."""
         self.start = max(self.start, self._majority_answered(voters, now))
 
     def heartbeat(
         self, message: Heartbeat, *, voters: Collection[NodeId], last_index: int, now: float
     ) -> Heartbeat:
-        """As it leaves now."""
+        """The heartbeat as it is sent now."""
         sent, came = self._answers.get(message.to, (-inf, now))
         start = sent - max(0.0, came - self._majority_answered(voters, now))
         return msgspec.structs.replace(
@@ -93,7 +97,7 @@ class Lease:
         )
 
     def _majority_answered(self, voters: Collection[NodeId], now: float) -> float:
-        """When the newest heartbeats were sent that a majority has answered; this node always has."""
+        """When this node sent the newest heartbeats that a majority, this node included, has answered."""
         return agreed_value(
             voters, lambda voter: now if voter == self._node_id else self._answered.get(voter, -inf)
         )

@@ -1,8 +1,8 @@
-"""Changes of the cluster that people ask for: a node more, a node fewer, even shares.
+"""Changes of the cluster that an operator asks for: add a node, remove one, say who votes, rebalance.
 
-Any node can do it: it plans on its own picture of the cluster and submits commands, which reach the leader
-wherever that is. Every command says where things should be in the end, so a plan that was cut off can simply
-be made again. Data moves a few partitions at a time; nothing is taken from a node before another has it.
+Any node can do it: it catches up with the leader, plans with its own metadata and submits commands, which are
+forwarded to the leader. A command says where replicas should be in the end, so an interrupted plan can simply
+be made again. A few partitions move at a time; no replica is dropped before its replacement is in sync.
 """
 
 from __future__ import annotations
@@ -18,13 +18,23 @@ from typing import Final, NamedTuple
 from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.placement import Slot
 from chronik.cluster.rebalance import Move, Placed, drain, even_out, replica_moves
+from chronik.cluster.voters import voters_of
 from chronik.metadata import events as e
 from chronik.metadata.bus import Subscription
-from chronik.metadata.commands import AdmitNode, Batch, Command, DrainNode, Reassign, RemoveNode
+from chronik.metadata.commands import (
+    AdmitNode,
+    Batch,
+    Command,
+    DrainNode,
+    Noop,
+    Reassign,
+    RemoveNode,
+    SetVoter,
+)
 from chronik.metadata.reassignment import is_moving, original_of, target_of
 from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
-from chronik.metadata.values import Outcome, Partition
+from chronik.metadata.values import Broker, Outcome, PartitionRegistration
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
 from chronik.raft import Membership
 
@@ -35,9 +45,9 @@ MOVES_AT_ONCE: Final = 16
 SUBMIT_SECONDS_MAX: Final = 10.0
 RETRY_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
-"""How often a move is looked at though no event came."""
+"""How often moves are checked when no event comes."""
 ROUNDS_MAX: Final = 20
-"""Plans in a row, each because something changed under the one before."""
+"""How many plans are made in a row, each because the cluster changed during the one before."""
 QUORUM_SECONDS_MAX: Final = 20.0
 FORCE_SECONDS: Final = 20.0
 """A forced removal waits this long for a move that makes no progress."""
@@ -53,8 +63,12 @@ class Moved(NamedTuple):
 
 
 class ClusterOperations:
-    def __init__(self, *, node_id: NodeId, metadata: MetadataStore, quorum: Callable[[], Membership]) -> None:
+    def __init__(
+        self, *, node_id: NodeId, metadata: MetadataStore, quorum: Callable[[], Membership], voters: int
+    ) -> None:
+        """`voters` is how many are wanted."""
         self._node_id = node_id
+        self._voters = voters
         self._metadata = metadata
         self._quorum = quorum
         self._lock = asyncio.Lock()
@@ -68,6 +82,7 @@ class ClusterOperations:
     async def add_node(self, node: Mapping[str, object]) -> str:
         """Let a node in; it comes by itself when it is started. `node` has its id and addresses."""
         node_id = int(str(node["node_id"]))
+        await self._catch_up()
         if node_id in self._state.brokers:
             raise RequestError(
                 ErrorCode.duplicate_broker_registration, f"Node {node_id} belongs to the cluster already."
@@ -85,6 +100,7 @@ class ClusterOperations:
     async def remove_node(self, node_id: NodeId, *, force: bool = False) -> str:
         """Move everything away from a node, then take it out. Answers when it can be switched off."""
         async with self._lock:
+            await self._catch_up()
             self._check_removable(node_id, force=force)
             is_registered = node_id in self._state.brokers
             if is_registered:
@@ -123,7 +139,9 @@ class ClusterOperations:
             raise RequestError(
                 ErrorCode.broker_id_not_registered, f"There is no node {node_id} in this cluster."
             )
-        staying = [voter for voter in quorum.voters if voter != node_id]
+        # A lone voter is replaced by an observer before it goes.
+        possible = quorum.members if quorum.voters == (node_id,) else quorum.voters
+        staying = [voter for voter in possible if voter != node_id]
         alive = [voter for voter in staying if state.is_alive(voter)]
         if len(alive) <= len(staying) // 2:
             raise RequestError(
@@ -144,18 +162,82 @@ class ClusterOperations:
             )
 
     async def _until_voted_out(self, node_id: NodeId) -> None:
-        """The controller does it; a node that removes itself may not hear of it, hence the limit."""
+        """A node that removes itself does not wait: it may never hear of it."""
+        if node_id != self._node_id:
+            await self._until_quorum(
+                lambda quorum: node_id not in quorum.members,
+                f"node {node_id} holds no data any more, but is still a member of the quorum",
+            )
+
+    # --- voters ------------------------------------------------------------------------------------
+
+    async def promote(self, node_id: NodeId) -> str:
+        """Have a node vote on metadata, in place of another one where enough do; answers when it does."""
+        async with self._lock:
+            await self._catch_up()
+            broker = self._may_vote(node_id)
+            if broker.fenced or broker.draining:
+                why = "is being removed" if broker.draining else "is down"
+                raise RequestError(ErrorCode.invalid_request, f"Node {node_id} {why}: it cannot vote.")
+            pinned = [one.broker_id for one in self._state.live_brokers() if one.votes]
+            if node_id not in pinned and len(pinned) >= self._voters:
+                raise RequestError(
+                    ErrorCode.invalid_request,
+                    f"Nodes {pinned} were promoted before it, and there are {self._voters} voters: "
+                    "demote one of them first.",
+                )
+            await self._submit(SetVoter(broker_id=node_id, votes=True))
+            await self._until_quorum(
+                lambda quorum: node_id in quorum.voters, f"node {node_id} catches up still"
+            )
+        return f"Node {node_id} votes on metadata."
+
+    async def demote(self, node_id: NodeId) -> str:
+        """Have a node only observe metadata; answers when another one votes in its place."""
+        async with self._lock:
+            await self._catch_up()
+            self._may_vote(node_id)
+            count = len(voters_of(self._state, self._quorum(), wanted=self._voters))
+            others = [
+                one.broker_id
+                for one in self._state.live_brokers()
+                if one.broker_id != node_id and not one.draining and one.votes is not False
+            ]
+            if len(others) < count:
+                raise RequestError(
+                    ErrorCode.invalid_request,
+                    f"There are {count} voters, and no other node could vote in place of node {node_id}.",
+                )
+            await self._submit(SetVoter(broker_id=node_id, votes=False))
+            await self._until_quorum(
+                lambda quorum: node_id not in quorum.voters,
+                f"nobody could take the place of node {node_id} yet",
+            )
+        return f"Node {node_id} observes metadata and does not vote."
+
+    def _may_vote(self, node_id: NodeId) -> Broker:
+        """The node of which an operator says whether it should vote."""
+        broker = self._state.brokers.get(node_id)
+        if broker is None:
+            raise RequestError(
+                ErrorCode.broker_id_not_registered, f"There is no node {node_id} in this cluster."
+            )
+        return broker
+
+    async def _until_quorum(self, holds: Callable[[Membership], bool], otherwise: str) -> None:
+        """Wait until the controller has changed the quorum, at most `QUORUM_SECONDS_MAX`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + QUORUM_SECONDS_MAX
-        while node_id in self._quorum().members and node_id != self._node_id:
+        while not holds(self._quorum()):
             if loop.time() > deadline:
-                raise Unavailable(f"node {node_id} holds no data any more, but is still a voter")
+                raise Unavailable(otherwise)
             await asyncio.sleep(RETRY_SECONDS)
 
     # --- shares ------------------------------------------------------------------------------------
 
     async def rebalance(self, *, dry_run: bool = False) -> Moved:
         """Spread replicas and leaders evenly over the live nodes; returns when everything has moved."""
+        await self._catch_up()
         planned = self._plan_even()
         moved = Moved(replica_moves(planned), sum(move.moves_leader for move in planned))
         if dry_run or not planned:
@@ -174,7 +256,7 @@ class ClusterOperations:
         return [Slot(one.broker_id, one.rack) for one in self._state.live_brokers() if not one.draining]
 
     def _plan_even(self) -> list[Move]:
-        """Partitions on their way are left alone, but for those that wait for a node that is gone."""
+        """Leaves moving partitions alone, except those that wait for a node that is gone."""
         placed = [
             Placed(tp, original_of(partition))
             for tp, partition in self._partitions()
@@ -193,14 +275,14 @@ class ClusterOperations:
             force=force,
         )
 
-    def _heading_for(self, partition: Partition) -> tuple[NodeId, ...]:
+    def _heading_for(self, partition: PartitionRegistration) -> tuple[NodeId, ...]:
         """Where a partition will be; where it was, if it waits for a node that is gone."""
         return original_of(partition) if self._is_stuck(partition) else target_of(partition)
 
-    def _is_stuck(self, partition: Partition) -> bool:
+    def _is_stuck(self, partition: PartitionRegistration) -> bool:
         return any(not self._state.is_alive(added) for added in partition.adding)
 
-    def _partitions(self) -> list[tuple[TopicPartition, Partition]]:
+    def _partitions(self) -> list[tuple[TopicPartition, PartitionRegistration]]:
         return [
             (TopicPartition(topic.name, partition.partition), partition)
             for _, topic in sorted(self._state.topics.items())
@@ -212,7 +294,7 @@ class ClusterOperations:
     async def _carry_out(self, plan: Plan, *, patience_s: float | None) -> int:
         """Do what `plan` says, a few partitions at a time, until it says nothing more.
 
-        With `patience_s`, moves that make no progress for so long are left to themselves.
+        With `patience_s`, returns once no move has finished for that long; unfinished moves go on.
         """
         moved = rounds = 0
         waiting: deque[Move] = deque()
@@ -257,8 +339,16 @@ class ClusterOperations:
             if part.refused is not None:
                 log.info("a replica stays where it is: %s", part.refused.message)
 
+    async def _catch_up(self) -> None:
+        """Have this node apply everything that was committed before the operator asked.
+
+        A node that was cut off may not know a new node yet. If it answered that there is no such node, the
+        operator would switch off one that still holds records.
+        """
+        await self._submit(Noop())
+
     async def _submit(self, command: Command) -> Outcome:
-        """Over a change of leaders too: the commands of this file do no harm when they come twice."""
+        """Tried again when the leader changes: the commands of this file may safely be applied twice."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SUBMIT_SECONDS_MAX
         while True:
@@ -271,7 +361,7 @@ class ClusterOperations:
 
 
 async def _is_disturbed(events: Subscription) -> bool:
-    """Wait for news; True if they may upset a plan."""
+    """Wait for events; True if one of them may invalidate a plan."""
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             news = await events.next_batch()

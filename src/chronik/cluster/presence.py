@@ -1,14 +1,14 @@
-"""What this node knows of deaths beyond the metadata log: it notices them before the cluster has acted.
+"""Which nodes seem to be dead before the metadata log says so.
 
 Clients ask who leads in the very moment in which a leader dies. An answer out of the metadata log would name
 the dead node, and some clients (librdkafka) ask again only a second later. So answers about a leader whose
 connections just broke wait until the cluster has decided, which takes a few tenths of a second.
 
-A node that was fenced is named for some time after that. A client that learns in one answer of a new leader
-and that the old one is no more, and drops the old one first (librdkafka does), loses the new leader with it.
+A fenced node stays in the broker list for `NAMED_SECONDS`. If one answer names a new leader and no longer
+lists the old one, librdkafka removes the old broker first and loses the new leader with it.
 
-A broken connection does not tell a dead node from one that is cut off and serves on. A host that answers that
-nobody listens where the node did says that its process is no more.
+A broken connection alone does not show that a node is dead: it may be cut off and still serve clients. If its
+host refuses a new connection to its port, its process has ended.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from chronik.metadata.values import Broker
 from chronik.model import NodeId
 
 DOUBT_SECONDS_MAX: Final = 1.0
-"""A leader is in doubt for so long after its connections broke. If it leads even then, it is alive."""
+"""For this long after its last connection broke, a node may be dead though it is not fenced yet. A node that
+is still not fenced after that counts as alive."""
 NAMED_SECONDS: Final = 5.0
+"""How long answers still name a broker after it was fenced."""
 LOOK_SECONDS: Final = 0.05
 
 
@@ -32,19 +34,19 @@ class Presence:
     def __init__(
         self,
         *,
-        gone_since: Callable[[NodeId], float | None],
+        disconnected_since: Callable[[NodeId], float | None],
         state: Callable[[], ClusterState],
         now: Callable[[], float],
     ) -> None:
-        """`gone_since` tells when the last connection with a node broke, None while there is one."""
-        self._gone_since = gone_since
+        """`disconnected_since` tells when the last connection with a node broke, None while there is one."""
+        self._disconnected_since = disconnected_since
         self._state = state
         self._now = now
         self._fenced_at: dict[NodeId, float] = {}
         self._registered_at: dict[NodeId, float] = {}
-        """When this node learned of each one's present life."""
+        """When this node learned of each node's latest registration."""
         self._refused_at: dict[NodeId, float] = {}
-        """When the connection was asked for that each one's host refused last."""
+        """By node: when the connection attempt began that its host refused last."""
         self._decided = asyncio.Event()
 
     def on_event(self, event: e.Event) -> None:
@@ -64,20 +66,20 @@ class Presence:
         decided.set()
 
     def refused(self, node_id: NodeId, asked_at: float) -> None:
-        """A connection that was asked for then was refused by the node's host."""
+        """The node's host refused a connection attempt that began at `asked_at`: nobody listens there."""
         self._refused_at[node_id] = asked_at
 
     def is_dead(self, node_id: NodeId) -> bool:
-        """Whether the process that registered last is known to be gone, and not only its connections."""
-        asked_at, gone_since = self._refused_at.get(node_id), self._gone_since(node_id)
+        """Whether the process that registered last is known to have ended, not only its connections."""
+        asked_at, disconnected_since = self._refused_at.get(node_id), self._disconnected_since(node_id)
         return (
             asked_at is not None
-            and gone_since is not None
-            and asked_at >= max(gone_since, self._registered_at.get(node_id, 0.0))
+            and disconnected_since is not None
+            and asked_at >= max(disconnected_since, self._registered_at.get(node_id, 0.0))
         )
 
     def brokers(self) -> list[Broker]:
-        """The brokers that clients are told of: those alive, and those that were until lately."""
+        """The brokers that answers name: alive, or fenced less than `NAMED_SECONDS` ago."""
         oldest = self._now() - NAMED_SECONDS
         return [
             broker
@@ -86,7 +88,7 @@ class Presence:
         ]
 
     def doubted(self) -> frozenset[NodeId]:
-        """Nodes that count as alive, but whose connections with this one just broke."""
+        """Nodes that are not fenced, but whose connections with this one broke lately."""
         return frozenset(
             broker.broker_id
             for broker in self._state().brokers.values()
@@ -94,13 +96,13 @@ class Presence:
         )
 
     def _is_doubted(self, node_id: NodeId) -> bool:
-        since = self._gone_since(node_id)
+        since = self._disconnected_since(node_id)
         return (
             since is not None and self._now() - since < DOUBT_SECONDS_MAX and self._state().is_alive(node_id)
         )
 
     async def settled(self, node_ids: Iterable[NodeId]) -> None:
-        """Until none of these nodes is in doubt: fenced, back, or in doubt for too long."""
+        """Wait until each node is either fenced or connected again, at most `DOUBT_SECONDS_MAX`."""
         waited_for = tuple(node_ids)
         while any(self._is_doubted(node_id) for node_id in waited_for):
             try:

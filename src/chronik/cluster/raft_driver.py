@@ -11,28 +11,30 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 import msgspec
 
 from chronik.cluster.lease import Lease
 from chronik.cluster.raft_storage import RaftStorage
+from chronik.cluster.room import Room
 from chronik.cluster.stage_times import StageTimes
-from chronik.metadata.store import Committed, MetadataListener
+from chronik.metadata.store import CommittedCommand, MetadataListener
+from chronik.metadata.telling import tell_applied, tell_replicated, tell_written
 from chronik.metrics import WriteStages
 from chronik.model import NodeId, StorageError, Unavailable
 from chronik.raft import (
     ConfigChange,
     Entry,
     EntryKind,
+    Membership,
     NotLeader,
     RaftConfig,
     RaftCore,
     Ready,
     RoleName,
     Snapshot,
-    SoftState,
     Status,
 )
 from chronik.raft.messages import (
@@ -43,6 +45,7 @@ from chronik.raft.messages import (
     InstallSnapshot,
     Message,
 )
+from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +53,11 @@ TICK_SECONDS: Final = 0.025
 ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
 QUIET_SECONDS: Final = 0.15
-"""A leader whose link broke and that says nothing for so long, more than a heartbeat, is taken for dead."""
+"""A leader whose link broke and that is silent for this long (longer than a heartbeat) is taken for dead."""
 CAMPAIGN_SECONDS: Final = 0.1
-"""How long after each other the survivors of a leader ask for votes."""
+"""The pause between the campaigns of one survivor and the next after a leader's death."""
 CAMPAIGNS_MAX: Final = 4
-"""How often a survivor asks, after longer and longer waits, before it leaves that to its time-out."""
+"""How often a survivor campaigns, with growing pauses, before it leaves that to the election time-out."""
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
@@ -81,7 +84,6 @@ class RaftDriver:
         storage: RaftStorage,
         transport: RaftTransport,
         rng: random.Random,
-        take_snapshot: Callable[[], bytes],
         stages: WriteStages | None = None,
     ) -> None:
         self._config = RaftConfig(
@@ -94,7 +96,6 @@ class RaftDriver:
         self._rng = rng
         self._storage = storage
         self._transport = transport
-        self._take_snapshot = take_snapshot
         self._times = StageTimes(stages or WriteStages())
         self._loop = asyncio.get_running_loop()
         self._core: RaftCore | None = None
@@ -103,17 +104,19 @@ class RaftDriver:
         self._installing: deque[Ready] | None = None
         """Readies that wait behind a snapshot being written; None if there is none."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks("raft")
         self._snapshotting = False
         self._stopped = False
-        self._soft_listeners: list[Callable[[SoftState], None]] = []
-        self._membership_listeners: list[Callable[[], None]] = []
+        self._room = Room()
+        self.elections = 0
+        """How often role, leader or term changed since the start."""
         self._leader_heard = self._loop.time()
-        """When something of the leader last came in, however old: no more than a hint that it is alive."""
-        self._lease = Lease(node_id, self._loop.time())
+        """When something from the leader last came in. It may be old: only a hint that the leader lives."""
+        self.lease = Lease(node_id, self._loop.time())
         self.applied_term = 0
         self._applied_index = 0
-        """Handed to the listener; a core that is built anew starts over from its snapshot."""
+        """Last index that the listener got. A rebuilt core hands over entries after its snapshot again; those
+        up to this index are skipped."""
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -142,9 +145,7 @@ class RaftDriver:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     @property
     def core(self) -> RaftCore:
@@ -152,6 +153,11 @@ class RaftDriver:
         if self._core is None:
             raise Unavailable("the metadata log of this node is not open now")
         return self._core
+
+    @property
+    def waits(self) -> int:
+        """How often a command had to wait because too much was not committed yet."""
+        return self._room.waits
 
     @property
     def is_open(self) -> bool:
@@ -164,28 +170,30 @@ class RaftDriver:
 
     @property
     def leads_alone(self) -> bool:
-        """Whether there is nobody who could have deposed this node."""
+        """Whether this node is the only voter: nobody could have deposed it."""
         return self.is_leader and self.core.log.membership.voters == (self._config.node_id,)
 
     @property
     def leader_id(self) -> NodeId | None:
         return self._core.leader_id if self._core is not None else None
 
+    @property
+    def snapshot_index(self) -> int:
+        """Last entry that the newest snapshot on disk covers; 0 without one."""
+        return self._storage.snapshot.index if self._storage.snapshot is not None else 0
+
     def status(self) -> Status:
         return self.core.status()
 
-    def on_soft_state(self, callback: Callable[[SoftState], None]) -> None:
-        """Have `callback` called whenever role, leader or term change."""
-        self._soft_listeners.append(callback)
-
-    def on_membership(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called whenever a change of the quorum's members is committed."""
-        self._membership_listeners.append(callback)
+    @property
+    def membership(self) -> Membership:
+        """As this node's log has it; empty before `start`."""
+        return self._core.log.membership if self._core is not None else Membership()
 
     @property
     def members(self) -> tuple[NodeId, ...]:
-        """Voters and learners, as this node's log has them."""
-        return self._core.log.membership.members if self._core is not None else ()
+        """Voters and learners."""
+        return self.membership.members
 
     # --- inputs ------------------------------------------------------------------------------------
 
@@ -201,15 +209,10 @@ class RaftDriver:
         core.step(message)
         if message.term == core.term:
             if isinstance(message, Heartbeat) and core.leader_id == message.sender:
-                self._lease.on_heartbeat(message, applied=self._applied_index, now=now)
+                self.lease.on_heartbeat(message, applied=self._applied_index, now=now)
             elif isinstance(message, HeartbeatResponse) and core.is_leader:
-                self._lease.on_answer(message, now)
+                self.lease.on_answer(message, now)
         self._schedule_pump()
-
-    @property
-    def lease_start(self) -> float:
-        """Since when this node knows that the cluster counts on it."""
-        return self._lease.start
 
     def report_unreachable(self, peer: NodeId) -> None:
         """A link to `peer` broke. If it led, do not sit out the whole time-out: ask for votes soon."""
@@ -223,9 +226,9 @@ class RaftDriver:
         self._schedule_pump()
 
     def _doubt(self, peer: NodeId, term: int) -> None:
-        """The leader's link broke: when it is also silent it is dead, and others may be voted for.
+        """The leader's link broke. If it is also silent it is taken for dead, and votes may go to others.
 
-        Everybody gives up its lease at the same time but asks for votes in turn, so that votes do not split.
+        All survivors forget the leader at the same time but campaign in turn, so that votes do not split.
         """
         core = self._core
         if core is None or self._stopped or core.leader_id != peer or core.term != term:
@@ -243,10 +246,10 @@ class RaftDriver:
             self._loop.call_later(delay, self._campaign, term, 1)
 
     def _campaign(self, term: int, attempt: int) -> None:
-        """Ask for votes, and again soon while nobody leads.
+        """Campaign, and again soon while nobody leads.
 
-        Survivors on a busy machine may ask at the same moment and split their votes, or ask one that has yet
-        to notice the death. The election time-out of one to two seconds would be a long wait then.
+        On a busy machine survivors may campaign at the same moment and split the votes, or ask a node that
+        has not noticed the death yet. Waiting for the election time-out would then take one to two seconds.
         """
         core = self._core
         if core is None or self._stopped or core.leader_id is not None:
@@ -265,16 +268,18 @@ class RaftDriver:
         core = self.core
         core.tick()
         if core.is_leader and self.applied_term == core.term:
-            self._lease.lead(core.log.membership.voters, self._loop.time())
+            self.lease.lead(core.log.membership.voters, self._loop.time())
         self._transport.tick()
         self._pump()
 
     async def append(self, data: bytes, *, may_ask: bool = True) -> int:
         """Propose here if this node leads, else through the leader. Raises Unavailable.
 
-        Who does not know the leader asks the others (`may_ask`): leaders talk to members only, so a node on
-        its way in has never heard of one.
+        A node that knows no leader sends the entry through a peer (`may_ask`). Leaders send only to members,
+        so a node that is about to join does not know the leader. While too much waits to be committed, this
+        waits: how long is the caller's to say.
         """
+        await self._room.enter(lambda: self._has_room(data))
         try:
             return self.propose(data)
         except NotLeader as error:
@@ -283,6 +288,13 @@ class RaftDriver:
                     raise Unavailable("the cluster has no leader now") from error
                 return await self._transport.ask_around(data)
             return await self._transport.forward(error.leader_hint, data)
+
+    def has_room(self, data: bytes) -> bool:
+        """Whether `append` would take `data` without waiting."""
+        return not self._room.is_waited_for and self._has_room(data)
+
+    def _has_room(self, data: bytes) -> bool:
+        return self._core is None or self._core.has_room(len(data))
 
     def propose(self, data: bytes) -> int:
         index = self.core.propose(data)
@@ -320,7 +332,7 @@ class RaftDriver:
     def _perform(self, ready: Ready) -> None:
         if ready.snapshot is not None:
             self._installing = deque()
-            self._spawn(self._install(ready))
+            self._tasks.spawn(self._install(ready), "installing a snapshot")
             return
         if ready.number:
             core = self.core
@@ -339,11 +351,12 @@ class RaftDriver:
             self._times.sent(ready.entries)
         if ready.committed:
             self._apply(ready.committed)
+        if ready.committed or ready.soft_state is not None:
+            self._room.changed()
         if ready.soft_state is not None:
             if ready.soft_state.role is not RoleName.LEADER:
                 self._times.forget()
-            for callback in self._soft_listeners:
-                callback(ready.soft_state)
+            self.elections += 1
 
     def _send(self, message: Message, ready: Ready) -> None:
         if isinstance(message, InstallSnapshot):
@@ -357,36 +370,33 @@ class RaftDriver:
             message = msgspec.structs.replace(message, applied=applied)
         elif isinstance(message, Heartbeat):
             log_ = self.core.log
-            message = self._lease.heartbeat(
+            message = self.lease.heartbeat(
                 message, voters=log_.membership.voters, last_index=log_.last_index, now=self._loop.time()
             )
         elif isinstance(message, HeartbeatResponse):
-            message = self._lease.answer(message, self._loop.time())
+            message = self.lease.answer(message, self._loop.time())
         self._transport.send(message)
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         assert self._listener is not None
         self._times.committed(entries)
         commands = [
-            Committed(entry.index, entry.data)
+            CommittedCommand(entry.index, entry.data)
             for entry in entries
             if entry.kind is EntryKind.COMMAND and entry.index > self._applied_index
         ]
         if commands:
             self._listener.on_committed(commands)
+            (tell_replicated if self.is_leader else tell_applied)(_commands(entries))
         last = entries[-1]
         self._applied_index = max(self._applied_index, last.index)
         self.applied_term = last.term
         self._listener.on_applied(last.index)
-        self._lease.on_applied(last.index)
+        self.lease.on_applied(last.index)
         self.core.applied(last.index)
         if any(entry.kind is EntryKind.CONFIG for entry in entries):
-            self._tell_membership()
+            self._listener.on_quorum_changed()
         self._maybe_snapshot(last.index)
-
-    def _tell_membership(self) -> None:
-        for callback in self._membership_listeners:
-            callback()
 
     def _written(
         self, core: RaftCore, number: int, error: StorageError | None, entries: tuple[Entry, ...] = ()
@@ -398,11 +408,14 @@ class RaftDriver:
                 "the metadata log cannot be written: %s; this node leaves the quorum until it can", error
             )
             self._core = None
-            self._spawn(self._reload())
+            self._room.changed()
+            self._tasks.spawn(self._reload(), "reading the metadata log back")
             if self._listener is not None:
                 self._listener.on_lost(str(error))
             return
         self._times.written(entries)
+        if core.is_leader:
+            tell_written(_commands(entries))
         core.persisted(number)
         self._schedule_pump()
 
@@ -432,9 +445,9 @@ class RaftDriver:
         self._listener.on_snapshot(snapshot.data)
         self._listener.on_applied(snapshot.index)
         self._applied_index = snapshot.index
-        self._lease.on_applied(snapshot.index)
+        self.lease.on_applied(snapshot.index)
         core.applied(snapshot.index)
-        self._tell_membership()
+        self._listener.on_quorum_changed()
         self._finish(ready)
         waiting, self._installing = self._installing or deque(), None
         for held in waiting:
@@ -442,11 +455,15 @@ class RaftDriver:
         self._pump()
 
     def _maybe_snapshot(self, applied: int) -> None:
-        last = self._storage.snapshot.index if self._storage.snapshot is not None else 0
-        if applied - last >= SNAPSHOT_ENTRIES and not self._snapshotting and self._installing is None:
+        if (
+            applied - self.snapshot_index >= SNAPSHOT_ENTRIES
+            and not self._snapshotting
+            and self._installing is None
+        ):
             self._snapshotting = True
-            taken = msgspec.structs.replace(self.core.snapshot_at(applied), data=self._take_snapshot())
-            self._spawn(self._save_snapshot(taken))
+            assert self._listener is not None
+            taken = msgspec.structs.replace(self.core.snapshot_at(applied), data=self._listener.snapshot())
+            self._tasks.spawn(self._save_snapshot(taken), "saving a snapshot")
 
     async def _save_snapshot(self, snapshot: Snapshot) -> None:
         try:
@@ -460,12 +477,6 @@ class RaftDriver:
         finally:
             self._snapshotting = False
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("raft: %s", error, exc_info=error)
+def _commands(entries: tuple[Entry, ...]) -> Iterator[tuple[int, bytes]]:
+    return ((entry.index, entry.data) for entry in entries if entry.kind is EntryKind.COMMAND)

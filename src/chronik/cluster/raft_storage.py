@@ -20,10 +20,10 @@ from chronik.records.batch import headers, stamp
 from chronik.records.reader import Record, read_records
 from chronik.records.writer import build_batch
 from chronik.storage import reading
-from chronik.storage.disk import Lane, read_whole, write_atomically
+from chronik.storage.disk import IoThread, read_whole, write_atomically
 from chronik.storage.log import PartitionLog
 from chronik.storage.store import LogStore
-from chronik.storage.wal_format import EntryKind as WalEntryKind
+from chronik.storage.wal_format import WalEntryKind
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class RaftStorage:
                 if other.startswith(_SNAPSHOT_PREFIX) and other < name:
                     disk.remove(self._root / other)
 
-        await disk.run(Lane.BACKGROUND, work)
+        await disk.run(IoThread.BACKGROUND, work)
         self.snapshot = snapshot
 
     def reset_to(self, snapshot: Snapshot) -> None:

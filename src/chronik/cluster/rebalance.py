@@ -1,9 +1,9 @@
 """Which replicas move, so that nodes have equal shares or one node has none. Pure.
 
-Replicas go from the fullest node to the emptiest until no two differ by more than one: each step is needed,
-so no plan with fewer moves ends as even. Then leaders are evened out by changing the order of replica lists,
-which moves no data; where no single change helps, a chain of them does. A move never puts the replicas of a
-partition into fewer racks than before.
+Replicas of a partition that share a rack go to racks that have none. Then replicas go from the fullest node
+to the emptiest until no two differ by more than one: each step is needed, so no plan with fewer moves ends as
+even. Then leaders are evened out by changing the order of replica lists, which moves no data; where no single
+change helps, a chain of them does. A move never puts a partition's replicas into fewer racks than before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 __all__ = ["Move", "Placed", "drain", "even_out", "replica_moves"]
 
 CHOICES_MAX: Final = 32
-"""Of equally good topics' partitions, so many are compared."""
+"""How many partitions are compared when several topics are equally good."""
 
 
 class Placed(NamedTuple):
@@ -46,6 +46,9 @@ class Move(NamedTuple):
 def even_out(placed: Sequence[Placed], slots: Sequence[Slot]) -> list[Move]:
     """Spread replicas and preferred leaders evenly over the nodes of `slots`; other nodes are left alone."""
     plan = _Plan(placed, slots)
+    for number in range(len(placed)):
+        while plan.spread_one(number):
+            pass
     while plan.move_one():
         pass
     while plan.shift_leader():
@@ -101,6 +104,23 @@ class _Plan:
             del self._held[node][self._placed[number].tp.topic][number]
 
     # --- replicas ----------------------------------------------------------------------------------
+
+    def spread_one(self, number: int) -> bool:
+        """Take one replica of a partition out of a rack that has several, into one that has none."""
+        replicas = self._replicas[number]
+        racks = [self._rack(node) for node in replicas]
+        crowded = [
+            node
+            for node, rack in zip(replicas, racks, strict=True)
+            if node in self._held and racks.count(rack) > 1
+        ]
+        takers = [node for node in self._held if self._rack(node) not in racks]
+        if not crowded or not takers:
+            return False
+        # Rather a follower than the leader, from the fullest node to the emptiest.
+        giver = max(crowded, key=lambda node: (node != replicas[0], self._load[node], node))
+        self._put(number, giver, min(takers, key=lambda node: (self._load[node], node)))
+        return True
 
     def move_one(self) -> bool:
         """Move one replica from a full node to an emptier one; False if nothing can be gained any more."""

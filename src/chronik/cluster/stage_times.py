@@ -19,14 +19,14 @@ UNDER_WAY_MAX: Final = 10_000
 
 
 class StageTimes:
-    """Of entries that this node proposed in its present time as leader."""
+    """Stage times of the entries that this node proposed since it became the leader."""
 
     def __init__(self, stages: WriteStages) -> None:
         self._stages = stages
         self._proposed_at: dict[int, float] = {}
-        """Until they are committed."""
+        """By index: when the entry was proposed. Removed when it is committed."""
         self._unapplied: dict[NodeId, deque[tuple[int, float]]] = {}
-        """By follower: index and time of entries that it has, as far as is known, yet to apply."""
+        """By follower: index and time of proposal of entries that it has not reported as applied."""
 
     def proposed(self, index: int) -> None:
         if len(self._proposed_at) < UNDER_WAY_MAX:
@@ -59,7 +59,7 @@ class StageTimes:
         self._unapplied.pop(follower, None)
 
     def forget(self) -> None:
-        """Another node leads: what stands at these indexes may be its entries."""
+        """This node lost the leadership: the new leader may put other entries at these indexes."""
         self._proposed_at.clear()
         self._unapplied.clear()
 

@@ -8,10 +8,13 @@ answers to give once those are durable.
     member.py          one member of it
     messages.py        what goes into the classic group and what comes out of it
     consumer_group.py  the group of KIP-848 (ConsumerGroupHeartbeat): epochs and reconciliation
+    patterns.py        what members' regular expressions match, by RE2 and within limits
+    matching.py        the cluster's topics with those matches, for consumer_group
     assignors.py       `uniform` and `range`, for consumer_group
     offsets.py         committed offsets, transactional ones pending
     records.py         the bytes of `__consumer_offsets`, in Kafka's own formats
     shard.py           the groups of one partition: replay, timers, what the machines ask for
+    room.py            how much more a request makes a node remember
     committing.py      commits, fetches and expiry on a shard
     coordinator.py     requests in, results out
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,14 +27,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from chronik.groups.assignors import ASSIGNORS, Partition, Partitions
+from chronik.groups.member import MEMBER_OVERHEAD_BYTES
 from chronik.model import ErrorCode, RequestError, invariant
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 NOTHING: Partitions = frozenset()
-REGEX_LENGTH_MAX: Final = 1_000
-REGEX_REPEATS_MAX: Final = 3
+NAME_OVERHEAD_BYTES: Final = 60
+PARTITION_BYTES: Final = 150
+"""A partition in the assignment of a member."""
 
 
 class MemberState(enum.IntEnum):
@@ -54,7 +55,7 @@ class Part(enum.Enum):
     CURRENT = 8
 
 
-class Dirty(NamedTuple):
+class DirtyPart(NamedTuple):
     part: Part
     member_id: str
 
@@ -64,11 +65,13 @@ class ConsumerGroupConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     group_size_max: int = 10_000
+    member_bytes_max: int = 1024 * 1024
+    """Topic names of one member."""
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     """Those that members may ask for; the first one is the default."""
 
 
-class TopicInfo(NamedTuple):
+class TopicSize(NamedTuple):
     topic_id: UUID
     partition_count: int
 
@@ -78,11 +81,13 @@ class Topics:
     """The cluster's topics; `version` changes whenever they do."""
 
     version: int
-    by_name: Mapping[str, TopicInfo]
+    by_name: Mapping[str, TopicSize]
+    matched: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """For every regular expression of the group, the topics that it matches: see patterns.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class ConsumerHeartbeat:
     """One request; None means: as before."""
 
     member_id: str
@@ -122,9 +127,19 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NOTHING
     revoking: Partitions = NOTHING
-    """Taken away, but not yet given up: still nobody else's."""
+    """Partitions to revoke. They go to no other member before this one reports that it gave them up."""
     deadline_ms: int = 0
     revoke_deadline_ms: int | None = None
+
+    def size_bytes(self) -> int:
+        """What it makes a node remember, about."""
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.topic_regex)
+        return (
+            MEMBER_OVERHEAD_BYTES
+            + texts_bytes(*texts, self.client_host, self.server_assignor)
+            + subscription_bytes(self.topic_names)
+            + PARTITION_BYTES * (len(self.assigned) + len(self.revoking))
+        )
 
 
 @dataclass(slots=True)
@@ -138,7 +153,7 @@ class ConsumerGroup:
     metadata_hash: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
-    dirty: set[Dirty] = field(default_factory=set)
+    dirty: set[DirtyPart] = field(default_factory=set)
     _static: dict[str, str] = field(default_factory=dict)
     _owners: dict[Partition, str] = field(default_factory=dict)
     _topics_version: int | None = None
@@ -146,7 +161,7 @@ class ConsumerGroup:
     # -- the heartbeat ----------------------------------------------------------------------------
 
     def heartbeat(
-        self, beat: Heartbeat, topics: Topics, *, now_ms: int, new_member_id: str = ""
+        self, beat: ConsumerHeartbeat, topics: Topics, *, now_ms: int, new_member_id: str = ""
     ) -> HeartbeatResult:
         """Raises RequestError; otherwise write `dirty`, then answer."""
         if beat.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
@@ -177,7 +192,7 @@ class ConsumerGroup:
             assignment=member.assigned if tell else None,
         )
 
-    def _check(self, beat: Heartbeat) -> None:
+    def _check(self, beat: ConsumerHeartbeat) -> None:
         if beat.member_epoch < STATIC_LEAVE_EPOCH:
             raise RequestError(ErrorCode.invalid_request, f"member epoch {beat.member_epoch} means nothing")
         if beat.server_assignor is not None and beat.server_assignor not in self.config.assignors:
@@ -185,17 +200,20 @@ class ConsumerGroup:
             raise RequestError(
                 ErrorCode.unsupported_assignor, f"{beat.server_assignor} is not one of {known}"
             )
-        if beat.topic_regex:
-            compile_topic_regex(beat.topic_regex)
+        if subscription_bytes(beat.topic_names) > self.config.member_bytes_max:
+            raise RequestError(ErrorCode.invalid_request, "too many topic names for one member")
         if beat.member_epoch == JOIN_EPOCH:
-            if beat.rebalance_timeout_ms <= 0:
+            if beat.rebalance_timeout_ms < 0:
                 raise RequestError(ErrorCode.invalid_request, "joining needs a rebalance timeout")
-            if beat.topic_names is None and not beat.topic_regex:
+            # Empty ones are taken: such a member belongs to the group and reads nothing.
+            if beat.topic_names is None and beat.topic_regex is None:
                 raise RequestError(ErrorCode.invalid_request, "joining needs topic names or a regex")
-            if beat.owned:
-                raise RequestError(ErrorCode.invalid_request, "a joining member cannot own partitions")
+            if beat.owned is None or beat.owned:
+                raise RequestError(
+                    ErrorCode.invalid_request, "a joining member names the partitions it owns: none"
+                )
 
-    def _find_or_add(self, beat: Heartbeat, new_member_id: str) -> ConsumerMember:
+    def _find_or_add(self, beat: ConsumerHeartbeat, new_member_id: str) -> ConsumerMember:
         if beat.instance_id is not None:
             return self._find_or_add_static(beat, beat.instance_id, new_member_id)
         member = self.members.get(beat.member_id)
@@ -209,7 +227,9 @@ class ConsumerGroup:
         self._start_over(member)
         return member
 
-    def _find_or_add_static(self, beat: Heartbeat, instance_id: str, new_member_id: str) -> ConsumerMember:
+    def _find_or_add_static(
+        self, beat: ConsumerHeartbeat, instance_id: str, new_member_id: str
+    ) -> ConsumerMember:
         static_id = self._static.get(instance_id)
         if beat.member_epoch != JOIN_EPOCH:
             if static_id is None:
@@ -267,7 +287,7 @@ class ConsumerGroup:
         member.state = MemberState.STABLE
         self._touch(member, Part.CURRENT)
 
-    def _check_epoch(self, member: ConsumerMember, beat: Heartbeat) -> None:
+    def _check_epoch(self, member: ConsumerMember, beat: ConsumerHeartbeat) -> None:
         if beat.member_epoch == member.epoch:
             return
         # The answer that raised the epoch may have been lost: then the member still has the previous one.
@@ -280,8 +300,8 @@ class ConsumerGroup:
                 f"member {member.member_id} has epoch {beat.member_epoch}, expected {member.epoch}",
             )
 
-    def _update(self, member: ConsumerMember, beat: Heartbeat) -> bool:
-        """Take over what the request says. True: the target must be computed anew."""
+    def _update(self, member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
+        """Copy the request's fields to the member. True if the subscription changed: a new target is due."""
         old = (member.topic_names, member.topic_regex, member.server_assignor)
         rest = (member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
         if beat.topic_names is not None:
@@ -311,22 +331,19 @@ class ConsumerGroup:
         if topics.version == self._topics_version:
             return False
         self._topics_version = topics.version
-        seen = sorted(
-            (name, *topics.by_name[name])
-            for name in {n for m in self.members.values() for n in subscribed_names(m, topics)}
-        )
+        seen = sorted((name, *topics.by_name[name]) for name in self.subscribed_names(topics))
         digest = hashlib.blake2b(repr(seen).encode(), digest_size=7).digest()
         changed = int.from_bytes(digest, "big") != self.metadata_hash
         if changed:
             self.metadata_hash = int.from_bytes(digest, "big")
-            self.dirty.add(Dirty(Part.GROUP, ""))
+            self.dirty.add(DirtyPart(Part.GROUP, ""))
         return changed
 
     def _bump_epoch(self) -> None:
         self._topics_version = None
         if self.epoch == self.assignment_epoch:  # else a new target is due anyway
             self.epoch += 1
-            self.dirty.add(Dirty(Part.GROUP, ""))
+            self.dirty.add(DirtyPart(Part.GROUP, ""))
 
     def assignor(self) -> str:
         votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
@@ -347,10 +364,10 @@ class ConsumerGroup:
         target = ASSIGNORS[self.assignor()](subscriptions, counts, self.target)
         for member_id, partitions in target.items():
             if self.target.get(member_id) != partitions:
-                self.dirty.add(Dirty(Part.TARGET, member_id))
+                self.dirty.add(DirtyPart(Part.TARGET, member_id))
         self.target = target
         self.assignment_epoch = self.epoch
-        self.dirty.add(Dirty(Part.TARGET_EPOCH, ""))
+        self.dirty.add(DirtyPart(Part.TARGET_EPOCH, ""))
 
     # -- reconciliation ---------------------------------------------------------------------------
 
@@ -396,7 +413,7 @@ class ConsumerGroup:
 
     # -- leaving ----------------------------------------------------------------------------------
 
-    def _leave(self, beat: Heartbeat, now_ms: int) -> HeartbeatResult:
+    def _leave(self, beat: ConsumerHeartbeat, now_ms: int) -> HeartbeatResult:
         member_id = beat.member_id
         if beat.instance_id is not None:
             static_id = self._static.get(beat.instance_id)
@@ -412,7 +429,7 @@ class ConsumerGroup:
         if member is None:
             raise RequestError(ErrorCode.unknown_member_id)
         if beat.member_epoch == STATIC_LEAVE_EPOCH:
-            # It keeps its target and comes back soon, or its session expires; it holds nothing meanwhile.
+            # The member keeps its target until it rejoins or its session expires, but owns no partitions.
             self._hold(member, NOTHING, NOTHING)
             member.epoch = STATIC_LEAVE_EPOCH
             member.state = MemberState.STABLE
@@ -475,28 +492,65 @@ class ConsumerGroup:
         )
         return "Stable" if stable else "Reconciling"
 
-    def check_commit(self, member_id: str, member_epoch: int) -> None:
-        """May this member commit or fetch offsets? Raises RequestError."""
+    def check_commit(self, member_id: str, member_epoch: int, *, knows_member_epochs: bool = True) -> None:
+        """May this member commit offsets? Raises RequestError."""
         if member_epoch < 0 and not self.members:
             return
+        self._check_member(member_id, member_epoch, knows_member_epochs)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """May this member read offsets? A request that names no member (admin tools) always may."""
+        if member_id is not None or member_epoch >= 0:
+            self._check_member(member_id or "", member_epoch)
+
+    def _check_member(self, member_id: str, member_epoch: int, knows_member_epochs: bool = True) -> None:
         member = self.members.get(member_id)
         if member is None:
             raise RequestError(ErrorCode.unknown_member_id)
+        if not knows_member_epochs:
+            raise RequestError(
+                ErrorCode.unsupported_version,
+                "OffsetCommit version 9 or above must be used by members of KIP-848 groups.",
+            )
         if member_epoch != member.epoch:
             raise RequestError(
                 ErrorCode.stale_member_epoch, f"epoch {member_epoch}, the member is at {member.epoch}"
             )
 
-    def is_subscribed_to(self, topic: str, topics: Topics) -> bool:
-        return any(topic in subscribed_names(member, topics) for member in self.members.values())
+    def find_leaving(self, member_id: str, instance_id: str | None) -> str:
+        """The member that LeaveGroup means, by its id or by its instance id. Raises RequestError."""
+        if instance_id is None:
+            if member_id not in self.members:
+                raise RequestError(ErrorCode.unknown_member_id)
+            return member_id
+        static_id = self._static.get(instance_id)
+        if static_id is None:
+            raise RequestError(ErrorCode.unknown_member_id)
+        if member_id not in ("", static_id):
+            raise RequestError(ErrorCode.fenced_instance_id)
+        return static_id
+
+    def size_bytes(self) -> int:
+        """What clients make a node remember by this group, about."""
+        members = sum(member.size_bytes() for member in self.members.values())
+        targets = PARTITION_BYTES * sum(map(len, self.target.values()))
+        return MEMBER_OVERHEAD_BYTES + len(self.group_id) + members + targets
+
+    def patterns(self) -> set[str]:
+        """The regular expressions of its members."""
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+
+    def subscribed_names(self, topics: Topics) -> frozenset[str]:
+        """The existing topics that members want."""
+        return frozenset().union(*(subscribed_names(member, topics) for member in self.members.values()))
 
     def _touch(self, member: ConsumerMember, *parts: Part) -> None:
-        self.dirty.update(Dirty(part, member.member_id) for part in parts)
+        self.dirty.update(DirtyPart(part, member.member_id) for part in parts)
 
     # -- restoring --------------------------------------------------------------------------------
 
     def after_replay(self, *, now_ms: int) -> None:
-        """All records are in: work out what follows from them and give every member a whole session."""
+        """Replay is complete: compute derived state and start a full session for every member."""
         self._static = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id}
         self._owners.clear()
         self.dirty.clear()
@@ -510,25 +564,17 @@ class ConsumerGroup:
                 invariant(owner == member.member_id, "a partition got into two hands")
 
 
+def subscription_bytes(topic_names: tuple[str, ...] | None) -> int:
+    return sum(NAME_OVERHEAD_BYTES + len(name) for name in topic_names or ())
+
+
+def texts_bytes(*texts: str | None) -> int:
+    return sum(len(text) for text in texts if text is not None)
+
+
 def subscribed_names(member: ConsumerMember, topics: Topics) -> set[str]:
-    """The existing topics that the member wants, by name or by regex."""
+    """The existing topics that the member wants: those it names and those its regex matches."""
     names = {name for name in member.topic_names if name in topics.by_name}
     if member.topic_regex:
-        pattern = compile_topic_regex(member.topic_regex)
-        names.update(name for name in topics.by_name if pattern.fullmatch(name))
+        names |= topics.matched[member.topic_regex]
     return names
-
-
-def compile_topic_regex(regex: str) -> re.Pattern[str]:
-    """Kafka uses RE2, which cannot backtrack for ever. So only patterns that cannot do so are taken here."""
-    repeats = len(re.findall(r"(?<!\\)[*+{]", regex))
-    nested = re.search(r"\)\s*[*+{]", regex) or re.search(r"\(\?(?![:i-])|\\[1-9]", regex)
-    if len(regex) > REGEX_LENGTH_MAX or repeats > REGEX_REPEATS_MAX or nested:
-        raise RequestError(
-            ErrorCode.invalid_regular_expression,
-            f"at most {REGEX_REPEATS_MAX} repetitions, none of a group, no look-around: {regex[:80]}",
-        )
-    try:
-        return re.compile(regex)
-    except re.error as error:
-        raise RequestError(ErrorCode.invalid_regular_expression, f"{regex[:80]}: {error}") from error

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from chronik.client_state import ClientState
+from chronik.coordinators.coordinator import ShardedCoordinator
+from chronik.coordinators.journal import Journal
+from chronik.coordinators.shards import Replicas
 from chronik.groups.committing import (
     FetchedOffset,
     OffsetCommit,
@@ -17,14 +21,21 @@ from chronik.groups.committing import (
     fetch_offsets,
     forget_topic,
 )
-from chronik.groups.consumer_group import ConsumerGroup, Heartbeat, HeartbeatResult, TopicInfo, Topics
+from chronik.groups.consumer_group import (
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    HeartbeatResult,
+    Topics,
+    TopicSize,
+)
 from chronik.groups.group import Group, State
-from chronik.groups.messages import Join, JoinResult, Leave, Sync, SyncResult
+from chronik.groups.matching import TopicMatching
+from chronik.groups.messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
+from chronik.groups.room import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition
-from chronik.replication.coordinating import Coordinator
-from chronik.replication.journal import Journal, Replicas
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +49,7 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
+class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
     def __init__(
         self,
         *,
@@ -47,15 +58,21 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
         config: Callable[[], CoordinatorConfig],
         now_ms: Callable[[], int],
         new_uuid: Callable[[], UUID],
+        client_state: ClientState,
     ) -> None:
-        """`now_ms` is the wall clock, for what is written down; waiting goes by the loop's own clock."""
+        """`now_ms` is the wall clock, used for timestamps in records. Timers use the event loop's clock."""
         super().__init__(OFFSETS_TOPIC, metadata=metadata, replicas=replicas, config=config, now_ms=now_ms)
         self._new_uuid = new_uuid
         self._topics: Topics | None = None
         self._topics_index = -1
+        self._matching = TopicMatching(self._view)
+        self._client_state = client_state
+        self._no_room = RepeatingLine(
+            log, logging.WARNING, "group %s: no room for %d bytes: members of groups hold %d of %d"
+        )
 
     def _build(self, journal: Journal) -> GroupShard:
-        return GroupShard(journal, self._config, self._now_ms)
+        return GroupShard(journal, self._config, self._now_ms, self._client_state)
 
     # -- finding ----------------------------------------------------------------------------------
 
@@ -69,13 +86,22 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
         state = self._metadata.state
         if self._topics is None or self._topics_index != state.applied_index:
             by_name = {
-                topic.name: TopicInfo(topic.topic_id, len(topic.partitions))
+                topic.name: TopicSize(topic.topic_id, len(topic.partitions))
                 for topic in state.topics.values()
             }
             self._topics_index = state.applied_index
             if self._topics is None or self._topics.by_name != by_name:
                 self._topics = Topics(state.applied_index, by_name)
         return self._topics
+
+    def _check_room(self, group_id: str, size_bytes: int) -> None:
+        """For so much more. The error is one that clients retry: room comes back as the sessions of silent
+        members expire."""
+        share = self._client_state.groups
+        if size_bytes > 0 and not share.has_room(size_bytes):
+            share.refused += 1
+            self._no_room(None, group_id[:80], size_bytes, share.held_bytes, share.bytes_max)
+            raise RequestError(ErrorCode.coordinator_not_available, "There is no room for another member.")
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -89,6 +115,7 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
             raise RequestError(ErrorCode.invalid_session_timeout)
         if join.member_id and group_id not in shard.groups:
             raise RequestError(ErrorCode.unknown_member_id)
+        self._check_room(group_id, join_growth_bytes(shard.groups.get(group_id), join))
         group = shard.classic(group_id)
         answer: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         shard.perform(group, group.join(join, answer, now_ms=shard.now_ms()))
@@ -97,6 +124,8 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
     async def sync(self, group_id: str, sync: Sync) -> SyncResult:
         shard = await self._shard(group_id)
         group = self._classic_member_group(shard, group_id)
+        assigned = sum(len(member.assignment) for member in group.members.values())
+        self._check_room(group_id, sum(len(one) for _, one in sync.assignments) - assigned)
         answer: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         shard.perform(group, group.sync(sync, answer, now_ms=shard.now_ms()))
         return await answer
@@ -117,27 +146,28 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
             return [ErrorCode.unknown_member_id for _ in leaves]
         codes, effects = group.leave(leaves, now_ms=shard.now_ms())
         shard.perform(group, effects)
+        if any(isinstance(effect, Persist) for effect in effects):
+            # Without members. If this were lost, the next member would wait for those that left.
+            await shard.journal.settled()
         return codes
 
     async def _remove_members(
         self, shard: GroupShard, group: ConsumerGroup, leaves: list[Leave]
     ) -> list[ErrorCode]:
         """An operator removes members (removeMembersFromConsumerGroup) of a KIP-848 group."""
-        codes, gone = [], []
+        codes: list[ErrorCode] = []
+        gone: list[str] = []
         for leave in leaves:
-            found = [
-                member.member_id
-                for member in group.members.values()
-                if member.member_id == leave.member_id
-                or (
-                    not leave.member_id
-                    and leave.instance_id is not None
-                    and member.instance_id == leave.instance_id
-                )
-            ]
-            codes.append(ErrorCode.none if found else ErrorCode.unknown_member_id)
-            gone += [member_id for member_id in found if member_id not in gone]
+            try:
+                member_id = group.find_leaving(leave.member_id, leave.instance_id)
+            except RequestError as error:
+                codes.append(error.code)
+                continue
+            codes.append(ErrorCode.none)
+            if member_id not in gone:
+                gone.append(member_id)
         group.remove(gone)
+        shard.account(group.group_id)
         await shard.write_dirty(group)
         return codes
 
@@ -149,25 +179,26 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
 
     # -- KIP-848 groups ---------------------------------------------------------------------------
 
-    async def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> HeartbeatResult:
+    async def consumer_heartbeat(self, group_id: str, beat: ConsumerHeartbeat) -> HeartbeatResult:
         shard = await self._shard(group_id)
+        self._check_room(group_id, heartbeat_growth_bytes(shard.groups.get(group_id), beat))
+        topics = await self._matching.topics_for(shard, group_id, beat.topic_regex)
         group = shard.consumer(group_id, create=beat.member_epoch == 0)
         try:
-            result = group.heartbeat(
-                beat, self._view(), now_ms=shard.now_ms(), new_member_id=str(self._new_uuid())
-            )
+            result = group.heartbeat(beat, topics, now_ms=shard.now_ms(), new_member_id=str(self._new_uuid()))
         finally:
             if not group.members and not group.epoch:
                 shard.groups.pop(group_id, None)  # the very first member was refused
+            shard.account(group_id)
         shard.rearm(group_id)
         await shard.write_dirty(group)
         return result
 
     # -- offsets ----------------------------------------------------------------------------------
 
-    async def commit(self, commit: OffsetCommit) -> None:
-        shard = await self._shard_of(commit.group_id)
-        await commit_offsets(shard, commit)
+    async def commit(self, commit: OffsetCommit) -> frozenset[TopicPartition]:
+        """The partitions for which there is no room; see `commit_offsets`."""
+        return await commit_offsets(await self._shard_of(commit.group_id), commit)
 
     async def fetch(
         self,
@@ -180,17 +211,17 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
     ) -> list[FetchedOffset]:
         shard = await self._shard_of(group_id)
         group = shard.groups.get(group_id)
-        if member_id and member_epoch >= 0:
-            if not isinstance(group, ConsumerGroup):
-                raise RequestError(ErrorCode.unknown_member_id)
-            group.check_commit(member_id, member_epoch)
+        # Members of classic groups may name themselves and their generation here: Kafka does not look.
+        if isinstance(group, ConsumerGroup):
+            group.check_fetch(member_id, member_epoch)
         return fetch_offsets(shard, group_id, wanted, require_stable=require_stable)
 
     async def delete_offsets(
         self, group_id: str, tps: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         shard = await self._shard(group_id)
-        return await delete_offsets(shard, group_id, tps, self._view())
+        topics = await self._matching.topics_for(shard, group_id)
+        return await delete_offsets(shard, group_id, tps, topics)
 
     def end_transaction(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
         """A transaction marker was written to this partition of the offsets topic."""
@@ -232,7 +263,7 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
     # -- forgetting -------------------------------------------------------------------------------
 
     def _expire(self, shard: GroupShard) -> None:
-        expire_offsets(shard, self._view())
+        expire_offsets(shard, self._matching.topics_now(shard))
 
     def _on_topic_deleted(self, topic: str) -> None:
         for shard in self._shards:
@@ -241,6 +272,6 @@ class GroupCoordinator(Coordinator[GroupShard, CoordinatorConfig]):
 
 def _listed(group: AnyGroup) -> ListedGroup:
     if isinstance(group, ConsumerGroup):
-        return ListedGroup(group.group_id, "consumer", group.state_name(), "Consumer")
+        return ListedGroup(group.group_id, "consumer", group.state_name(), "consumer")
     state = State.EMPTY if group.state is State.DEAD else group.state
-    return ListedGroup(group.group_id, group.protocol_type or "", state.value, "Classic")
+    return ListedGroup(group.group_id, group.protocol_type or "", state.value, "classic")

@@ -18,11 +18,10 @@ KIP-345 static members, KIP-394 ids before joining, KIP-814 static leaders that 
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chronik.groups.member import Member
+from chronik.groups.member import MEMBER_OVERHEAD_BYTES, Member, protocols_bytes
 from chronik.groups.messages import (
     Answer,
     Effect,
@@ -37,6 +36,7 @@ from chronik.groups.messages import (
     SyncResult,
     Token,
 )
+from chronik.groups.roster import Roster
 from chronik.model import ErrorCode, RequestError, invariant
 
 
@@ -78,14 +78,11 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self._static: dict[str, str] = {}
-        """Instance id to member id."""
-        self._pending: dict[str, int] = {}
-        """Ids that were given out and have not joined yet (KIP-394), with their deadline."""
+        self._roster = Roster()
+        self.members = self._roster.members
         self._join_deadline_ms: int | None = None
         self._initial_left_ms: int | None = None
-        """During the first rebalance of an empty group: how much longer it may be drawn out."""
+        """Time by which the first rebalance of an empty group may still be extended; else None."""
         self._member_added = False
         self._sync_deadline_ms: int | None = None
         self._held: dict[int, _Held] = {}
@@ -113,38 +110,25 @@ class Group:
             raise RequestError(ErrorCode.invalid_session_timeout)
         if not join.protocol_type or not join.protocols:
             raise RequestError(ErrorCode.inconsistent_group_protocol)
-        if self.members:
-            names = {name for name, _ in join.protocols}
-            others = [member for member in self.members.values() if member.member_id != join.member_id]
-            common = all(names & {name for name, _ in member.protocols} for member in others)
-            shared = names.intersection(*({name for name, _ in member.protocols} for member in others))
-            if join.protocol_type != self.protocol_type or not common or not shared:
-                raise RequestError(ErrorCode.inconsistent_group_protocol)
-        known = join.member_id in self.members or join.member_id in self._pending
-        replaces = join.instance_id is not None and join.instance_id in self._static
-        if (
-            not known
-            and not replaces
-            and len(self.members) + len(self._pending) >= self.config.group_size_max
-        ):
-            raise RequestError(ErrorCode.group_max_size_reached)
+        if protocols_bytes(join.protocols) > self.config.member_bytes_max:
+            raise RequestError(ErrorCode.invalid_request)
+        self._roster.check_join(join, self.protocol_type, self.config.group_size_max)
 
     def _join_unknown(self, join: Join, token: Token, effects: list[Effect], now_ms: int) -> None:
         if join.instance_id is not None:
-            if join.instance_id in self._static:
+            if self._roster.static_id(join.instance_id) is not None:
                 self._replace_static(join, token, effects, now_ms)
             else:
                 self._add_member(join, join.new_member_id, token, effects, now_ms)
         elif join.requires_known_member_id:
-            self._pending[join.new_member_id] = now_ms + join.session_timeout_ms
+            self._roster.await_join(join.new_member_id, now_ms + join.session_timeout_ms)
             result = JoinResult(error=ErrorCode.member_id_required, member_id=join.new_member_id)
             effects.append(Answer(token, result))
         else:
             self._add_member(join, join.new_member_id, token, effects, now_ms)
 
     def _join_known(self, join: Join, token: Token, effects: list[Effect], now_ms: int) -> None:
-        if join.member_id in self._pending:
-            del self._pending[join.member_id]
+        if self._roster.take_pending(join.member_id):
             self._add_member(join, join.member_id, token, effects, now_ms)
             return
         member = self._member(join.member_id, join.instance_id)
@@ -153,7 +137,7 @@ class Group:
         else:
             unchanged = self.state is State.COMPLETING and member.protocols == join.protocols
         if unchanged:
-            # The answer got lost, or the member follows its generation: tell it once more.
+            # A retry after a lost response, or a follower that rejoins: answer with the present generation.
             member.deadline_ms = now_ms + member.session_timeout_ms
             effects.append(Answer(token, self._joined(member)))
             return
@@ -166,9 +150,7 @@ class Group:
         if not self.members:
             self.protocol_type = join.protocol_type
         member = Member.joining(join, member_id)
-        self.members[member_id] = member
-        if join.instance_id is not None:
-            self._static[join.instance_id] = member_id
+        self._roster.add(member)
         if self.leader is None:
             self.leader = member_id
         self._member_added = True
@@ -176,13 +158,12 @@ class Group:
 
     def _replace_static(self, join: Join, token: Token, effects: list[Effect], now_ms: int) -> None:
         """A static member came back under a new id: its old self is fenced, its place is kept (KIP-345)."""
-        invariant(join.instance_id is not None, "a static member without an instance id")
-        member = self.members.pop(self._static[str(join.instance_id)])
+        static_id = self._roster.static_id(join.instance_id)
+        invariant(static_id is not None, "a static member without an instance id")
+        member = self.members[str(static_id)]
         old_id, old_protocols = member.member_id, member.protocols
-        self._answer_waiting(member, ErrorCode.fenced_instance_id, effects)
-        member.member_id = join.new_member_id
-        self.members[member.member_id] = member
-        self._static[str(join.instance_id)] = member.member_id
+        effects += member.refuse_waiting(ErrorCode.fenced_instance_id)
+        self._roster.rename(member, join.new_member_id)
         was_leader = self.leader == old_id
         if was_leader:
             self.leader = member.member_id
@@ -192,13 +173,14 @@ class Group:
         if (
             self.state is not State.STABLE
             or not same_subscription
-            or self._choose_protocol() != self.protocol
+            or self._roster.choose_protocol() != self.protocol
         ):
             self._wait_for_join(member, join, token, effects, now_ms)
             return
         result = self._joined(member)
         if was_leader:
-            # It must not assign: the group is stable. Older clients are told that somebody else leads.
+            # The group is stable, so this leader must not assign. Clients older than KIP-814 cannot skip the
+            # assignment: their response names the old id as leader.
             if join.supports_skipping_assignment:
                 result = self._joined(member, skip_assignment=True)
             else:
@@ -216,7 +198,7 @@ class Group:
         self, member: Member, join: Join, token: Token, effects: list[Effect], now_ms: int
     ) -> None:
         if member.join_token is not None:
-            # The same member asked again: only one of its requests can be answered with the generation.
+            # A second JoinGroup of this member: only the newest one waits for the generation.
             again = JoinResult(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
             effects.append(Answer(member.join_token, again))
         member.join_token = token
@@ -237,7 +219,7 @@ class Group:
                 member.deadline_ms = now_ms + member.session_timeout_ms
         self._move(State.PREPARING, now_ms)
         self._sync_deadline_ms = None
-        timeout_ms = self._rebalance_timeout_ms()
+        timeout_ms = self._roster.rebalance_timeout_ms()
         if was_empty and self.config.initial_rebalance_delay_ms > 0:
             delay_ms = min(self.config.initial_rebalance_delay_ms, timeout_ms)
             self._initial_left_ms = max(timeout_ms - delay_ms, 0)
@@ -247,7 +229,7 @@ class Group:
             self._join_deadline_ms = now_ms + timeout_ms
 
     def _try_complete_join(self, effects: list[Effect], now_ms: int) -> None:
-        if self.state is not State.PREPARING or self._initial_left_ms is not None or self._pending:
+        if self.state is not State.PREPARING or self._initial_left_ms is not None or self._roster.has_pending:
             return
         if all(member.join_token is not None for member in self.members.values()):
             self._complete_join(effects, now_ms)
@@ -269,7 +251,7 @@ class Group:
         joined = [member for member in self.members.values() if member.join_token is not None]
         if self.members and not joined:
             # Only static members, none back yet: wait until they return or their sessions expire.
-            self._join_deadline_ms = now_ms + self._rebalance_timeout_ms()
+            self._join_deadline_ms = now_ms + self._roster.rebalance_timeout_ms()
             return
         self._join_deadline_ms = None
         self.generation += 1
@@ -281,9 +263,9 @@ class Group:
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_token is None:
             self.leader = joined[0].member_id
-        self.protocol = self._choose_protocol()
+        self.protocol = self._roster.choose_protocol()
         self._move(State.COMPLETING, now_ms)
-        self._sync_deadline_ms = now_ms + self._rebalance_timeout_ms()
+        self._sync_deadline_ms = now_ms + self._roster.rebalance_timeout_ms()
         for member in self.members.values():
             member.assignment = b""
             member.has_synced = False
@@ -292,15 +274,6 @@ class Group:
             member.join_token = None
             member.is_new = False
             member.deadline_ms = now_ms + member.session_timeout_ms
-
-    def _choose_protocol(self) -> str:
-        """Every member votes for the first of its protocols that all share; the most votes win."""
-        sets = [{name for name, _ in member.protocols} for member in self.members.values()]
-        shared = set.intersection(*sets)
-        votes: Counter[str] = Counter()
-        for member in self.members.values():
-            votes[next(name for name, _ in member.protocols if name in shared)] += 1
-        return votes.most_common(1)[0][0]
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
         members: tuple[JoinedMember, ...] = ()
@@ -337,6 +310,8 @@ class Group:
                 raise RequestError(ErrorCode.inconsistent_group_protocol)
             if self.state is State.PREPARING:
                 raise RequestError(ErrorCode.rebalance_in_progress)
+            if any(len(assignment) > self.config.member_bytes_max for _, assignment in sync.assignments):
+                raise RequestError(ErrorCode.invalid_request)
         except RequestError as error:
             return [Answer(token, SyncResult(error=error.code))]
         member.deadline_ms = now_ms + member.session_timeout_ms
@@ -444,12 +419,9 @@ class Group:
     def _leave(self, leave: Leave, effects: list[Effect]) -> None:
         if self.state is State.DEAD:
             raise RequestError(ErrorCode.coordinator_not_available)
-        if leave.member_id in self._pending:
-            del self._pending[leave.member_id]
+        if self._roster.take_pending(leave.member_id):
             return
-        member_id = leave.member_id
-        if not member_id and leave.instance_id is not None:
-            member_id = self._static.get(leave.instance_id, "")
+        member_id = leave.member_id or self._roster.static_id(leave.instance_id) or ""
         self._forget(self._member(member_id, leave.instance_id), effects)
 
     def _members_changed(self, effects: list[Effect], now_ms: int) -> None:
@@ -458,35 +430,23 @@ class Group:
         self._try_complete_join(effects, now_ms)
 
     def _forget(self, member: Member, effects: list[Effect]) -> None:
-        self._answer_waiting(member, ErrorCode.unknown_member_id, effects)
-        del self.members[member.member_id]
-        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
-            del self._static[member.instance_id]
+        effects += member.refuse_waiting(ErrorCode.unknown_member_id)
+        self._roster.remove(member)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
-
-    def _answer_waiting(self, member: Member, code: ErrorCode, effects: list[Effect]) -> None:
-        if member.join_token is not None:
-            effects.append(Answer(member.join_token, JoinResult(error=code, member_id=member.member_id)))
-            member.join_token = None
-        if member.sync_token is not None:
-            effects.append(Answer(member.sync_token, SyncResult(error=code)))
-            member.sync_token = None
 
     # -- time -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` has something to do, unless something happens before."""
-        deadlines = [member.deadline_ms for member in self.members.values()]
-        deadlines += self._pending.values()
+        deadlines = self._roster.deadlines_ms()
         deadlines += [ms for ms in (self._join_deadline_ms, self._sync_deadline_ms) if ms is not None]
         return min(deadlines, default=None)
 
     def advance(self, *, now_ms: int) -> list[Effect]:
         """Do what is due: expire members, end a rebalance that took too long."""
         effects: list[Effect] = []
-        for member_id in [key for key, deadline_ms in self._pending.items() if deadline_ms <= now_ms]:
-            del self._pending[member_id]
+        self._roster.expire_pending(now_ms)
         changed = self._expire_sessions(effects, now_ms)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
             self._sync_deadline_ms = None
@@ -513,7 +473,7 @@ class Group:
         return changed
 
     def close(self, code: ErrorCode, *, now_ms: int) -> list[Effect]:
-        """Deleted, or led elsewhere from now on: everybody who waits gets `code`."""
+        """The group was deleted or has a new coordinator: answer all waiting requests with `code`."""
         effects: list[Effect] = []
         for held in self._held.values():
             effects += [
@@ -523,7 +483,7 @@ class Group:
             ]
         self._held.clear()
         for member in self.members.values():
-            self._answer_waiting(member, code, effects)
+            effects += member.refuse_waiting(code)
         self._join_deadline_ms = self._sync_deadline_ms = None
         self._move(State.DEAD, now_ms)
         return effects
@@ -542,40 +502,39 @@ class Group:
 
     @classmethod
     def restore(cls, group_id: str, saved: SavedGroup, config: GroupConfig, *, now_ms: int) -> Group:
-        """The group as another coordinator left it; its members get a whole session to be heard from."""
+        """The group from its record. Every member starts with a full session time-out."""
         group = cls(group_id, config, now_ms=saved.state_since_ms)
         group.generation = saved.generation
         group.protocol_type = saved.protocol_type or None
         group.protocol, group.leader = saved.protocol, saved.leader
         for member in saved.members:
-            group.members[member.member_id] = Member.restore(member, saved.protocol, now_ms=now_ms)
-            if member.instance_id is not None:
-                group._static[member.instance_id] = member.member_id
+            group._roster.add(Member.restore(member, saved.protocol, now_ms=now_ms))
         group.state = State.STABLE if group.members else State.EMPTY
         return group
+
+    def size_bytes(self) -> int:
+        """What the group makes a node remember, about."""
+        return MEMBER_OVERHEAD_BYTES + len(self.group_id) + self._roster.size_bytes()
+
+    def static_id(self, instance_id: str | None) -> str | None:
+        """Id of the member that has this instance id."""
+        return self._roster.static_id(instance_id)
+
+    @property
+    def is_unused(self) -> bool:
+        """No member ever joined. Member ids that were only handed out (KIP-394) do not count."""
+        return not self.members and not self._roster.has_pending and self.generation == 0
 
     # -- small parts ------------------------------------------------------------------------------
 
     def _member(self, member_id: str, instance_id: str | None) -> Member:
         if self.state is State.DEAD:
             raise RequestError(ErrorCode.coordinator_not_available)
-        if instance_id is not None:
-            static_id = self._static.get(instance_id)
-            if static_id is None:
-                raise RequestError(ErrorCode.unknown_member_id)
-            if static_id != member_id:
-                raise RequestError(ErrorCode.fenced_instance_id)
-        member = self.members.get(member_id)
-        if member is None:
-            raise RequestError(ErrorCode.unknown_member_id)
-        return member
+        return self._roster.member(member_id, instance_id)
 
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:
             raise RequestError(ErrorCode.illegal_generation)
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def _move(self, state: State, now_ms: int) -> None:
         invariant(state in NEXT[self.state], f"group moved from {self.state} to {state}")

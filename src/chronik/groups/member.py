@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from chronik.groups.messages import Join, Protocols, SavedMember, Token
+from chronik.groups.messages import (
+    Answer,
+    Join,
+    JoinResult,
+    Protocols,
+    SavedMember,
+    SyncResult,
+    Token,
+)
+from chronik.model import ErrorCode
+
+MEMBER_OVERHEAD_BYTES: Final = 1_000
+"""A member's own objects."""
+
+
+def protocols_bytes(protocols: Protocols) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,10 +37,21 @@ class Member:
     join_token: Token | None = None
     sync_token: Token | None = None
     deadline_ms: int = 0
-    """Gone if nothing is heard until then. Does not count while a request of an old member waits."""
+    """End of the session: the member expires then unless it sends a request. Not checked while a JoinGroup or
+    SyncGroup of a member that had a generation before waits for its answer."""
     is_new: bool = True
     """Never got a generation yet."""
     has_synced: bool = False
+
+    def size_bytes(self) -> int:
+        """What it makes a node remember, about."""
+        texts = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        return (
+            MEMBER_OVERHEAD_BYTES
+            + sum(map(len, texts))
+            + protocols_bytes(self.protocols)
+            + len(self.assignment)
+        )
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -46,6 +74,17 @@ class Member:
         self.client_id, self.client_host = join.client_id, join.client_host
         self.session_timeout_ms = join.session_timeout_ms
         self.rebalance_timeout_ms = join.rebalance_timeout_ms
+
+    def refuse_waiting(self, code: ErrorCode) -> list[Answer]:
+        """Answers to its waiting JoinGroup and SyncGroup; none waits any longer."""
+        answers = []
+        if self.join_token is not None:
+            answers.append(Answer(self.join_token, JoinResult(error=code, member_id=self.member_id)))
+            self.join_token = None
+        if self.sync_token is not None:
+            answers.append(Answer(self.sync_token, SyncResult(error=code)))
+            self.sync_token = None
+        return answers
 
     def saved(self, protocol: str | None) -> SavedMember:
         return SavedMember(

@@ -24,6 +24,8 @@ class GroupConfig:
     group_size_max: int = 10_000
     new_member_join_timeout_ms: int = 300_000
     """A client that vanished during its first JoinGroup is forgotten after this."""
+    member_bytes_max: int = 1024 * 1024
+    """Subscriptions of one member, or its assignment. In Kafka the record they go into is limited to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

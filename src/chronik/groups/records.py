@@ -16,7 +16,7 @@ from uuid import UUID
 from chronik.groups.assignors import Partition, Partitions
 from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Part
 from chronik.groups.messages import SavedGroup, SavedMember
-from chronik.groups.offsets import Committed
+from chronik.groups.offsets import OffsetAndMetadata
 from chronik.model import TopicPartition
 from chronik.records.fields import FieldReader, FieldWriter
 
@@ -79,7 +79,7 @@ def decode_key(data: bytes) -> Key | None:
 # -- offsets --------------------------------------------------------------------------------------
 
 
-def encode_committed(committed: Committed) -> bytes:
+def encode_committed(committed: OffsetAndMetadata) -> bytes:
     out = FieldWriter()
     if committed.expire_timestamp_ms >= 0:
         # Only version 1 has room for it, and none for the leader epoch.
@@ -91,7 +91,7 @@ def encode_committed(committed: Committed) -> bytes:
     return bytes(out.data)
 
 
-def decode_committed(data: bytes, *, record_offset: int) -> Committed:
+def decode_committed(data: bytes, *, record_offset: int) -> OffsetAndMetadata:
     fields = FieldReader(data)
     version = fields.int16()
     if not 0 <= version <= 4:
@@ -101,7 +101,9 @@ def decode_committed(data: bytes, *, record_offset: int) -> Committed:
     metadata = fields.compact_string() if version >= 4 else fields.string()
     commit_timestamp_ms = fields.int64()
     expire_timestamp_ms = fields.int64() if version == 1 else -1
-    return Committed(offset, leader_epoch, metadata, commit_timestamp_ms, record_offset, expire_timestamp_ms)
+    return OffsetAndMetadata(
+        offset, leader_epoch, metadata, commit_timestamp_ms, record_offset, expire_timestamp_ms
+    )
 
 
 # -- classic groups -------------------------------------------------------------------------------

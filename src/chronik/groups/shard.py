@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from chronik.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig, Dirty, Part
+from chronik.client_state import ClientState
+from chronik.coordinators.journal import AppendResult, Journal
+from chronik.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig, DirtyPart, Part
 from chronik.groups.group import Group, State
 from chronik.groups.messages import Answer, Effect, GroupConfig, Persist
-from chronik.groups.offsets import GroupOffsets
+from chronik.groups.offsets import GROUP_BYTES, GroupOffsets
 from chronik.groups.records import (
     GroupKey,
     Key,
@@ -26,10 +28,10 @@ from chronik.groups.records import (
     encode_part,
 )
 from chronik.metadata.broker_config import broker_value
-from chronik.model import ErrorCode, RequestError
+from chronik.metadata.group_config import group_value
+from chronik.model import ErrorCode, ProducerIdentity, RequestError
 from chronik.records.batch import BatchHeader, Buffer
 from chronik.records.reader import Record, read_marker, read_records
-from chronik.replication.journal import Journal, Producer, Written
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +46,31 @@ class CoordinatorConfig:
     offset_metadata_bytes_max: int
     offsets_retention_ms: int
     expiry_interval_ms: int
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What single groups have instead, by group id."""
+
+    def consumer_of(self, group_id: str) -> ConsumerGroupConfig:
+        """For this consumer group: its own values over the broker's."""
+        own = self.group_configs.get(group_id)
+        if not own:
+            return self.consumer
+        return replace(
+            self.consumer,
+            session_timeout_ms=group_value(
+                "consumer.session.timeout.ms", own, self.consumer.session_timeout_ms
+            ),
+            heartbeat_interval_ms=group_value(
+                "consumer.heartbeat.interval.ms", own, self.consumer.heartbeat_interval_ms
+            ),
+        )
 
     @staticmethod
-    def resolve(layers: tuple[Mapping[str, str], ...], *, topic_partitions: int) -> CoordinatorConfig:
+    def resolve(
+        layers: tuple[Mapping[str, str], ...],
+        *,
+        topic_partitions: int,
+        group_configs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> CoordinatorConfig:
         """From this broker's configs, strongest first."""
         return CoordinatorConfig(
             classic=GroupConfig(
@@ -65,6 +89,7 @@ class CoordinatorConfig:
             offset_metadata_bytes_max=broker_value("offset.metadata.max.bytes", layers),
             offsets_retention_ms=broker_value("offsets.retention.minutes", layers) * 60_000,
             expiry_interval_ms=broker_value("offsets.retention.check.interval.ms", layers),
+            group_configs=group_configs or {},
         )
 
 
@@ -72,7 +97,11 @@ class GroupShard:
     """State, replay and timers. The pure groups decide; this performs what they say."""
 
     def __init__(
-        self, journal: Journal, config: Callable[[], CoordinatorConfig], now_ms: Callable[[], int]
+        self,
+        journal: Journal,
+        config: Callable[[], CoordinatorConfig],
+        now_ms: Callable[[], int],
+        client_state: ClientState,
     ) -> None:
         self.journal = journal
         self._config = config
@@ -81,6 +110,9 @@ class GroupShard:
         self._wall_ms = now_ms
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._closed = False
+        self._sizes: dict[str, int] = {}
+        self._group_bytes = client_state.groups.hold()
+        self.offset_bytes = client_state.committed_offsets.hold()
 
     @property
     def config(self) -> CoordinatorConfig:
@@ -148,7 +180,7 @@ class GroupShard:
                 if not isinstance(group, ConsumerGroup):
                     if record.value is None:
                         return
-                    group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer)
+                    group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer_of(group_id))
                 apply_part(group, key, record.value)
             case None:
                 pass
@@ -158,12 +190,15 @@ class GroupShard:
             if isinstance(group, ConsumerGroup):
                 group.after_replay(now_ms=self.now_ms())
             self.rearm(group_id)
+            self.account(group_id)
         if self.groups or self.offsets:
             found = len(self.groups.keys() | self.offsets.keys())
             log.info("%s: coordinating %d groups", self.journal.partition.tp, found)
 
     def close(self) -> None:
         self._closed = True
+        self._group_bytes.release()
+        self.offset_bytes.release()
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -176,8 +211,16 @@ class GroupShard:
     def offsets_of(self, group_id: str) -> GroupOffsets:
         offsets = self.offsets.get(group_id)
         if offsets is None:
-            offsets = self.offsets[group_id] = GroupOffsets()
+            self.offset_bytes.add(GROUP_BYTES + len(group_id))
+            offsets = self.offsets[group_id] = GroupOffsets(self.offset_bytes)
         return offsets
+
+    def drop_offsets(self, group_id: str) -> None:
+        """Forget a group's offsets, here only: tombstones are the caller's business."""
+        offsets = self.offsets.pop(group_id, None)
+        if offsets is not None:
+            offsets.clear()
+            self.offset_bytes.add(-GROUP_BYTES - len(group_id))
 
     def offsets_of_existing(self, group_id: str) -> GroupOffsets:
         offsets = self.offsets.get(group_id)
@@ -193,7 +236,7 @@ class GroupShard:
         return group
 
     def classic(self, group_id: str) -> Group:
-        """The classic group of this id, made if there is none; an empty group of the other kind gives way."""
+        """The classic group of this id, created if missing. Replaces an empty KIP-848 group."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
@@ -221,8 +264,8 @@ class GroupShard:
         if group is None:
             if not create:
                 raise RequestError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
-            group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer)
-        group.config = self.config.consumer
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.config.consumer_of(group_id))
+        group.config = self.config.consumer_of(group_id)
         return group
 
     # -- writing ----------------------------------------------------------------------------------
@@ -230,21 +273,21 @@ class GroupShard:
     def append(
         self,
         records: Sequence[tuple[Key, bytes | None]],
-        done: Callable[[Written], None],
+        done: Callable[[AppendResult], None],
         *,
-        producer: Producer | None = None,
+        producer: ProducerIdentity | None = None,
     ) -> int:
         encoded = [(encode_key(key), value) for key, value in records]
         return self.journal.append(encoded, done, producer=producer)
 
     async def write(
-        self, records: Sequence[tuple[Key, bytes | None]], *, producer: Producer | None = None
+        self, records: Sequence[tuple[Key, bytes | None]], *, producer: ProducerIdentity | None = None
     ) -> int:
         encoded = [(encode_key(key), value) for key, value in records]
         return await self.journal.write(encoded, producer=producer)
 
     async def write_dirty(self, group: ConsumerGroup) -> None:
-        """Make durable what changed in the group; what could not be written stays to be written."""
+        """Write the dirty parts of the group and wait until they are durable. Failed ones stay dirty."""
         dirty = set(group.dirty)
         if not dirty:
             return
@@ -255,7 +298,9 @@ class GroupShard:
             group.dirty |= dirty
             raise
 
-    def _encode_dirty(self, group: ConsumerGroup, dirty: Iterable[Dirty]) -> list[tuple[Key, bytes | None]]:
+    def _encode_dirty(
+        self, group: ConsumerGroup, dirty: Iterable[DirtyPart]
+    ) -> list[tuple[Key, bytes | None]]:
         keys = [
             PartKey(group.group_id, part, member_id) for part, member_id in sorted(dirty, key=_dirty_order)
         ]
@@ -281,8 +326,9 @@ class GroupShard:
         keys: list[Key] = [OffsetKey(group_id, tp) for tp, _ in offsets]
         keys += self._keys_of(group)
         self.groups.pop(group_id, None)
-        self.offsets.pop(group_id, None)
+        self.drop_offsets(group_id)
         self._stop_timer(group_id)
+        self.account(group_id)
         if isinstance(group, Group):
             self._answer(group.close(ErrorCode.coordinator_not_available, now_ms=self.now_ms()))
         await self.write([(key, None) for key in keys])
@@ -291,11 +337,20 @@ class GroupShard:
         """Drop an empty group that has no offsets."""
         group = self.groups.pop(group_id)
         self._stop_timer(group_id)
+        self.account(group_id)
         self.append([(key, None) for key in self._keys_of(group)], lambda written: None)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         for offsets in self.offsets.values():
             offsets.end_transaction(producer_id, commit=commit)
+
+    def account(self, group_id: str) -> None:
+        """The group changed: count anew what it takes."""
+        group = self.groups.get(group_id)
+        size = 0 if group is None else group.size_bytes()
+        self._group_bytes.add(size - self._sizes.pop(group_id, 0))
+        if group is not None:
+            self._sizes[group_id] = size
 
     # -- performing what a classic group says ---------------------------------------------------------
 
@@ -305,9 +360,12 @@ class GroupShard:
                 self._persist(group, effect)
         self._answer(effects)
         self.rearm(group.group_id)
+        if group.is_unused and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        self.account(group.group_id)
 
     def _persist(self, group: Group, persist: Persist) -> None:
-        def done(written: Written) -> None:
+        def done(written: AppendResult) -> None:
             if not self._closed:
                 self.perform(
                     group, group.persisted(persist.number, now_ms=self.now_ms(), error=written.error)
@@ -360,14 +418,15 @@ class GroupShard:
             dirty = set(group.dirty)
             group.dirty.clear()
 
-            def done(written: Written) -> None:
+            def done(written: AppendResult) -> None:
                 if written.error is not ErrorCode.none:
                     group.dirty |= dirty
 
             self.append(self._encode_dirty(group, dirty), done)
+            self.account(group_id)
         self.rearm(group_id)
 
 
-def _dirty_order(dirty: Dirty) -> tuple[str, int]:
+def _dirty_order(dirty: DirtyPart) -> tuple[str, int]:
     """Members before what refers to them."""
     return dirty.member_id, dirty.part.value

@@ -10,7 +10,7 @@ Not its job: anything inside a node. It talks to nodes as a client does.
 from __future__ import annotations
 
 from chronik.local.layout import ClusterLayout, FirstPorts, LayoutError, LocalNode
-from chronik.local.probe import NodeView, look, wait_ready
+from chronik.local.probe import ProbedNode, look, wait_ready
 from chronik.local.process import NodeProcess, ProcessFailed
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "LayoutError",
     "LocalNode",
     "NodeProcess",
-    "NodeView",
+    "ProbedNode",
     "ProcessFailed",
     "look",
     "wait_ready",

@@ -11,10 +11,13 @@ from typing import Final
 
 from chronik.config_file import CLUSTER, Address, ConfigFile, Peer, parse_peers
 from chronik.model import ChronikError, NodeId
+from chronik.private_files import make_private, open_private
 
 CONFIG_NAME: Final = "cluster.toml"
 HOST: Final = "127.0.0.1"
 REPLICAS_MAX: Final = 3
+SHARDS: Final = "shards"
+"""The setting by which the file of a machine's shards is known; it says how many there are."""
 _PORT_MAX: Final = 65_535
 _LISTENERS: Final = ("kafka", "wal", "raft", "http")
 
@@ -65,8 +68,8 @@ class LocalNode:
         return self.folder / "joined"
 
     def mark_joined(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.joined_file.touch()
+        make_private(self.folder)
+        open_private(self.joined_file, "wb").close()
 
     def start_arguments(self) -> list[str]:
         data_dir = str(self.data_dir.resolve())
@@ -89,12 +92,17 @@ class ClusterLayout:
     """What the file says beside the peers."""
 
     @staticmethod
-    def new(folder: Path, nodes: int, ports: FirstPorts, **settings: object) -> ClusterLayout:
-        """A cluster that nobody has started yet, with a secret of its own."""
+    def new(
+        folder: Path, nodes: int, ports: FirstPorts, racks: Sequence[str] = (), /, **settings: object
+    ) -> ClusterLayout:
+        """A cluster that nobody has started yet, with a secret of its own. Nodes take the racks in turn."""
         replicas = min(nodes, REPLICAS_MAX)
         return ClusterLayout(
             folder=folder,
-            peers=tuple(peer_at(number, ports) for number in range(1, nodes + 1)),
+            peers=tuple(
+                peer_at(number, ports, racks[(number - 1) % len(racks)] if racks else None)
+                for number in range(1, nodes + 1)
+            ),
             settings={
                 "cluster_secret": secrets.token_urlsafe(32),
                 "replication_factor": replicas,
@@ -140,7 +148,7 @@ class ClusterLayout:
 
     def write(self) -> None:
         """Write the file; only its owner may read it, since it holds the secret."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         write_config(self.path, self.settings, self.peers)
 
     def with_node(self, peer: Peer) -> ClusterLayout:
@@ -161,20 +169,29 @@ class ClusterLayout:
                 port += 1
             taken.add(port)
             found[listener] = Address(address.host, port)
-        return Peer(id=last.id + 1, **found)
+        racks = [peer.rack for peer in self.peers]
+        return Peer(id=last.id + 1, **found, rack=min(racks, key=racks.count))
 
     def _local(self, peer: Peer) -> LocalNode:
+        if SHARDS in self.settings:  # each is a single node, whatever the file says
+            folder, flags = self.folder / f"shard-{peer.id}", (f"--{SHARDS}", "1")
+            return LocalNode(peer=peer, folder=folder, config=self.path, flags=flags)
         return LocalNode(peer=peer, folder=self.folder / f"node{peer.id}", config=self.path)
 
 
-def peer_at(number: int, ports: FirstPorts) -> Peer:
+def machine_of(peer: Peer) -> tuple[str, str]:
+    """Nodes of the same host and rack are shards of one machine; a node without a rack is alone."""
+    return peer.kafka.host, peer.rack if peer.rack is not None else f"node {peer.id}"
+
+
+def peer_at(number: int, ports: FirstPorts, rack: str | None = None, *, host: str = HOST) -> Peer:
     addresses = {}
     for listener in _LISTENERS:
         port = getattr(ports, listener) + number - 1
         if port > _PORT_MAX:
             raise LayoutError(f"the {listener} port of node {number} would be {port}, beyond {_PORT_MAX}")
-        addresses[listener] = Address(HOST, port)
-    return Peer(id=number, **addresses)
+        addresses[listener] = Address(host, port)
+    return Peer(id=number, **addresses, rack=rack)
 
 
 def ports_of(peer: Peer) -> dict[str, int]:
@@ -183,8 +200,8 @@ def ports_of(peer: Peer) -> dict[str, int]:
 
 
 def write_config(path: Path, settings: Mapping[str, object], peers: Sequence[Peer]) -> None:
-    path.touch(mode=0o600)
-    path.write_text("".join(_toml(settings, peers)), encoding="utf-8")
+    with open_private(path, "wb") as file:
+        file.write("".join(_toml(settings, peers)).encode())
 
 
 def _toml(settings: Mapping[str, object], peers: Sequence[Peer]) -> Iterable[str]:
@@ -195,6 +212,8 @@ def _toml(settings: Mapping[str, object], peers: Sequence[Peer]) -> Iterable[str
         for listener in _LISTENERS:
             if (address := getattr(peer, listener)) is not None:
                 yield f"{listener} = {_value(str(address))}\n"
+        if peer.rack is not None:
+            yield f"rack = {_value(peer.rack)}\n"
 
 
 def _value(value: object) -> str:

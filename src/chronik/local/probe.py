@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chronik.client import ClientOptions, Connection
 from chronik.client.apis import METADATA
-from chronik.client.options import Address as ClientAddress
+from chronik.client.options import BrokerAddress as ClientAddress
 from chronik.config_file import Address, Peer
 from chronik.model import NO_LEADER, ChronikError, NodeId, Unavailable
 
@@ -20,7 +20,7 @@ POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class ProbedNode:
     """The cluster as one node sees it; None and empty where it does not answer."""
 
     node_id: NodeId
@@ -56,18 +56,20 @@ async def ask_metadata(address: Address, topics: Sequence[str] | None = ()) -> A
         connection.close()
 
 
-async def look(peers: Sequence[Peer], *, details: bool = False) -> list[NodeView]:
+async def look(
+    peers: Sequence[Peer], *, details: bool = False, headers: Mapping[str, str] | None = None
+) -> list[ProbedNode]:
     """Every node's view, asked at the same time; with `details`, topics and how the metadata log stands."""
-    return list(await asyncio.gather(*(_view(peer, details) for peer in peers)))
+    return list(await asyncio.gather(*(_view(peer, details, headers) for peer in peers)))
 
 
-async def _view(peer: Peer, details: bool) -> NodeView:
-    raft = await _raft_status(peer) if details else None
+async def _view(peer: Peer, details: bool, headers: Mapping[str, str] | None) -> ProbedNode:
+    raft = await _raft_status(peer, headers) if details else None
     try:
         found = await ask_metadata(peer.kafka, None if details else ())
     except ChronikError:
-        return NodeView(node_id=peer.id, raft=raft)
-    return NodeView(
+        return ProbedNode(node_id=peer.id, raft=raft)
+    return ProbedNode(
         node_id=peer.id,
         answers=True,
         brokers=tuple(sorted(broker.node_id for broker in found.brokers)),
@@ -77,9 +79,9 @@ async def _view(peer: Peer, details: bool) -> NodeView:
     )
 
 
-async def _raft_status(peer: Peer) -> Mapping[str, Any] | None:
+async def _raft_status(peer: Peer, headers: Mapping[str, str] | None) -> Mapping[str, Any] | None:
     try:
-        found = await ask_http(peer, "GET", "/admin/raft-status")
+        found = await ask_http(peer, "GET", "/admin/raft-status", headers=headers)
     except ChronikError:
         return None
     return found if isinstance(found, dict) else None
@@ -107,7 +109,7 @@ async def wait_ready(
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _missing(view: NodeView) -> str:
+def _missing(view: ProbedNode) -> str:
     if not view.answers:
         return f"node {view.node_id} does not answer"
     controller = "no controller" if view.controller_id == NO_LEADER else f"controller {view.controller_id}"

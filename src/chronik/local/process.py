@@ -13,15 +13,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from chronik.config import ENV_PREFIX, environment
+from chronik.config import ENV_PREFIX
+from chronik.config_sources import environment
 from chronik.local.layout import LocalNode
 from chronik.local.leash import leashed
 from chronik.model import ChronikError
+from chronik.private_files import make_private, open_private
 
 POLL_SECONDS: Final = 0.02
 STOP_SECONDS_MAX: Final = 30.0
 
-_OWN: Final = ("NODE_ID", "DATA_DIR", "ADVERTISE", "KAFKA_PORT", "WAL_PORT", "RAFT_PORT", "HTTP_PORT")
+_OWN: Final = (
+    "NODE_ID",
+    "DATA_DIR",
+    "ADVERTISE",
+    "KAFKA_PORT",
+    "WAL_PORT",
+    "RAFT_PORT",
+    "HTTP_PORT",
+    "SHARDS",
+)
 """Variables that would give all nodes the same identity: the file says what each one has."""
 
 
@@ -30,7 +41,7 @@ class ProcessFailed(ChronikError):
 
 
 class NodeProcess:
-    """The process of one local node, whoever started it."""
+    """The process of one local node, started by this process or by another."""
 
     def __init__(
         self, node: LocalNode, *, env: Mapping[str, str] | None = None, is_leashed: bool = False
@@ -51,7 +62,7 @@ class NodeProcess:
         except (OSError, ValueError):
             return None
         # A pid may belong to somebody else by now; a node holds the lock of its data directory.
-        return pid if _is_locked(self.node.data_dir / "lock") and _exists(pid) else None
+        return pid if is_in_use(self.node.data_dir) and _exists(pid) else None
 
     @property
     def is_running(self) -> bool:
@@ -66,9 +77,9 @@ class NodeProcess:
         """Start the node in a session of its own; returns at once."""
         if self.is_running:
             raise ProcessFailed(f"node {self.node.id} runs already, as process {self.pid}")
-        self.node.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.node.folder)
         command = [sys.executable, "-c", "from chronik.cli import main; main()", *self.node.start_arguments()]
-        with self.node.log_file.open("ab") as log:
+        with open_private(self.node.log_file, "ab") as log:
             self._child = subprocess.Popen(
                 leashed(command) if self._is_leashed else command,
                 cwd=self.node.folder,
@@ -78,7 +89,8 @@ class NodeProcess:
                 stderr=log,
                 start_new_session=True,
             )
-        self.node.pid_file.write_text(f"{self._child.pid}\n")
+        with open_private(self.node.pid_file, "wb") as pid_file:
+            pid_file.write(f"{self._child.pid}\n".encode())
 
     def signal(self, number: signal.Signals) -> None:
         pid = self.pid
@@ -138,9 +150,10 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _is_locked(path: Path) -> bool:
+def is_in_use(data_dir: Path) -> bool:
+    """Whether a node holds the lock of this data directory."""
     try:
-        with path.open("rb") as file:
+        with (data_dir / "lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -8,7 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind
+from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values
+from chronik.metadata.kafka_configs import FIXED_IN_KAFKA, without_effect
 from chronik.metadata.topic_config import TOPIC_CONFIGS, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError
 
@@ -27,7 +28,7 @@ def _topic_defaults() -> Iterator[ConfigDef]:
                 yield ConfigDef(
                     name=name,
                     kind=ConfigKind.INT,
-                    default="",
+                    default=None,
                     doc=f"The same in {_UNITS[factor]}, where the value in milliseconds is not set. {doc}",
                     low=topic.low,
                     high=INT_MAX,
@@ -35,7 +36,7 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 
 
 def _fact(name: str, kind: ConfigKind, doc: str) -> ConfigDef:
-    return ConfigDef(name=name, kind=kind, default="", doc=doc)
+    return ConfigDef(name=name, kind=kind, default=None, doc=doc)
 
 
 _FACTS: Final = (
@@ -55,14 +56,41 @@ _FACTS: Final = (
     _fact("listeners", ConfigKind.STRING, "Where this broker listens."),
     _fact("log.dirs", ConfigKind.STRING, "Directory of this broker's data."),
     _fact("max.connections", ConfigKind.INT, "Connections of clients at once."),
+    _fact("max.connections.per.ip", ConfigKind.INT, "Connections of clients at one address."),
     _fact("node.id", ConfigKind.INT, "The id of this node."),
     _fact("num.partitions", ConfigKind.INT, "Partitions of a topic that does not say how many."),
     _fact("offsets.topic.num.partitions", ConfigKind.INT, "Partitions of __consumer_offsets when created."),
+    _fact(
+        "offsets.topic.replication.factor",
+        ConfigKind.SHORT,
+        "Replicas of __consumer_offsets when created, where there are so many brokers.",
+    ),
+    _fact("offsets.topic.segment.bytes", ConfigKind.INT, "Segment size of __consumer_offsets when created."),
+    _fact(
+        "replica.lag.time.max.ms",
+        ConfigKind.LONG,
+        "A follower that lags for so long leaves the in-sync replicas.",
+    ),
     _fact("socket.request.max.bytes", ConfigKind.INT, "Longest request that is read."),
     _fact(
         "transaction.state.log.num.partitions",
         ConfigKind.INT,
         "Partitions of __transaction_state when created.",
+    ),
+    _fact(
+        "transaction.state.log.min.isr",
+        ConfigKind.INT,
+        "min.insync.replicas of __transaction_state when created.",
+    ),
+    _fact(
+        "transaction.state.log.replication.factor",
+        ConfigKind.SHORT,
+        "Replicas of __transaction_state when created, where there are so many brokers.",
+    ),
+    _fact(
+        "transaction.state.log.segment.bytes",
+        ConfigKind.INT,
+        "Segment size of __transaction_state when created.",
     ),
 )
 
@@ -84,8 +112,28 @@ _COORDINATORS: Final = (
         doc="Assignors that members of consumer groups (KIP-848) may ask for; the first is the default.",
     ),
     _ms("group.consumer.heartbeat.interval.ms", 5_000, "How often members of consumer groups report."),
+    _ms(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "Largest consumer.heartbeat.interval.ms that a group may have.",
+    ),
+    _ms(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "Largest consumer.session.timeout.ms that a group may have.",
+    ),
     _dynamic(
         "group.consumer.max.size", ConfigKind.INT, "10000", "Members of one consumer group.", 1, INT_MAX
+    ),
+    _ms(
+        "group.consumer.min.heartbeat.interval.ms",
+        5_000,
+        "Smallest consumer.heartbeat.interval.ms that a group may have.",
+    ),
+    _ms(
+        "group.consumer.min.session.timeout.ms",
+        45_000,
+        "Smallest consumer.session.timeout.ms that a group may have.",
     ),
     _ms(
         "group.consumer.session.timeout.ms",
@@ -182,15 +230,14 @@ _DYNAMIC: Final = (
     ),
 )
 
-READ_ONLY: Final = frozenset(fact.name for fact in _FACTS)
-"""Known at start and not changed by AlterConfigs."""
+_EFFECTIVE: Final = {one.name: one for one in (*_topic_defaults(), *_FACTS, *_COORDINATORS, *_DYNAMIC)}
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
-    {
-        one.name: one
-        for one in sorted((*_topic_defaults(), *_FACTS, *_COORDINATORS, *_DYNAMIC), key=lambda one: one.name)
-    }
+    dict(sorted({**without_effect("broker"), **_EFFECTIVE}.items()))
 )
+
+READ_ONLY: Final = frozenset({fact.name for fact in _FACTS} | (FIXED_IN_KAFKA - _EFFECTIVE.keys()))
+"""Known at start and not changed by AlterConfigs."""
 
 
 def broker_value(name: str, layers: tuple[Mapping[str, str], ...]) -> Any:
@@ -202,27 +249,15 @@ def broker_value(name: str, layers: tuple[Mapping[str, str], ...]) -> Any:
                 return definition.parse(layer[name])
             except ValueError:
                 continue
-    return definition.parse(definition.default)
+    return definition.parse(definition.default or "")
 
 
 def check_broker_configs(values: Mapping[str, str | None]) -> None:
     """RequestError that names the first key that is unknown, fixed, or has no valid value."""
-    for name, text in values.items():
-        definition = BROKER_CONFIGS.get(name)
-        if definition is None:
-            raise RequestError(ErrorCode.invalid_config, f"Unknown broker config name: {name}")
+    for name in values:
         if name in READ_ONLY:
             raise RequestError(ErrorCode.invalid_request, f"Cannot update broker config dynamically: {name}")
-        if text is None:
-            raise RequestError(
-                ErrorCode.invalid_config, f"Null value not supported for broker config: {name}"
-            )
-        try:
-            definition.parse(text)
-        except ValueError as error:
-            raise RequestError(
-                ErrorCode.invalid_config, f"Invalid value {text} for configuration {name}: {error}"
-            ) from None
+    check_values("broker", BROKER_CONFIGS, values)
 
 
 def check_broker_conflicts(layers: tuple[Mapping[str, str], ...]) -> None:

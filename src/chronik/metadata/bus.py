@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from chronik.metadata.events import Event, Resync
+from chronik.metadata.events import Event, HighWatermarkUpdated, Resync
 
 __all__ = ["EventBus", "Subscription"]
 
@@ -52,6 +52,11 @@ class Subscription:
                 self._waiter = None
         return self.drain()
 
+    @property
+    def depth(self) -> int:
+        """Events that wait to be taken."""
+        return len(self._events)
+
     def close(self) -> None:
         self._bus.remove(self)
 
@@ -66,11 +71,14 @@ class EventBus:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
         self._listeners: list[Callable[[Event], None]] = []
+        self.wants_watermarks = False
+        """Whether anybody subscribed to `HighWatermarkUpdated`: too frequent to be published for nobody."""
 
     def subscribe(self, *kinds: type[Event], capacity: int = 4096) -> Subscription:
         """Receive events of these kinds (all, if none is named) from now on; Resync always comes."""
         subscription = Subscription(self, kinds, capacity)
         self._subscriptions.append(subscription)
+        self._look_who_wants_watermarks()
         return subscription
 
     def listen(self, callback: Callable[[Event], None]) -> None:
@@ -80,6 +88,17 @@ class EventBus:
     def remove(self, subscription: Subscription) -> None:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+            self._look_who_wants_watermarks()
+
+    def _look_who_wants_watermarks(self) -> None:
+        self.wants_watermarks = any(
+            not one.kinds or HighWatermarkUpdated in one.kinds for one in self._subscriptions
+        )
+
+    @property
+    def depth(self) -> int:
+        """Events that the slowest subscriber has yet to take."""
+        return max((one.depth for one in self._subscriptions), default=0)
 
     def publish(self, events: Iterable[Event]) -> None:
         for event in events:

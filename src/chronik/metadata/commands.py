@@ -12,44 +12,67 @@ from uuid import UUID
 
 import msgspec
 
-from chronik.model import ChronikError, NodeId
+from chronik.model import NodeId, TooNew, refuse_newer
+from chronik.security.acls import AclBinding
+from chronik.security.api_keys import NamedKey
+from chronik.security.quotas import Entity
+from chronik.security.scram import Credential
+from chronik.security.tokens import DelegationToken
 
 __all__ = [
+    "BROKER_LOGGER_RESOURCE",
     "BROKER_RESOURCE",
+    "CLIENT_METRICS_RESOURCE",
+    "GROUP_RESOURCE",
     "TOPIC_RESOURCE",
+    "AddAcls",
     "AddPartitions",
     "AdmitNode",
     "AllocateProducerIds",
     "Batch",
     "ChangePartition",
     "Command",
+    "CommandEntry",
     "CreateTopic",
     "DeleteTopic",
     "DrainNode",
     "Endpoint",
-    "Entry",
     "FenceBroker",
     "InitCluster",
     "Noop",
+    "PutApiKey",
+    "PutCredential",
+    "PutToken",
     "Reassign",
     "RegisterBroker",
+    "RemoveAcls",
+    "RemoveApiKey",
+    "RemoveCredential",
     "RemoveNode",
+    "RemoveToken",
     "SetConfigs",
+    "SetLevel",
+    "SetQuota",
+    "SetVoter",
     "UnfenceBroker",
     "UnknownCommand",
     "UnregisterBroker",
     "decode_entry",
     "encode_entry",
+    "name_of",
 ]
 
 FORMAT_VERSION: Final = 1
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+BROKER_LOGGER_RESOURCE: Final = 8
+CLIENT_METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
 """Kafka's numbers for what a config belongs to. The broker named "" stands for all brokers."""
 
 
-class UnknownCommand(ChronikError):
+class UnknownCommand(TooNew):
     """The metadata log holds something that this version of chronik cannot read."""
 
 
@@ -65,6 +88,12 @@ class InitCluster(_Command, frozen=True, kw_only=True, tag="init_cluster"):
     """Gives the cluster its id, once; later ones are ignored, so that any node may submit it."""
 
     cluster_id: str
+
+
+class SetLevel(_Command, frozen=True, kw_only=True, tag="set_level"):
+    """Raise the cluster's level (`metadata.levels`). A node that does not know the level ends."""
+
+    level: int
 
 
 class CreateTopic(_Command, frozen=True, kw_only=True, tag="create_topic"):
@@ -127,18 +156,20 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 class RegisterBroker(_Command, frozen=True, kw_only=True, tag="register_broker"):
     broker_id: NodeId
     incarnation: UUID
-    """Drawn anew at every start of the node."""
+    """A new random value at every start of the node."""
     endpoints: dict[str, Endpoint]
     """By listener: kafka, wal, raft, http."""
     rack: str | None = None
     fenced: bool = False
+    public_key: bytes = b""
+    """Of the node's own key; refused if the node is known by another one. AdmitNode forgets it."""
 
 
 class FenceBroker(_Command, frozen=True, kw_only=True, tag="fence_broker"):
     broker_id: NodeId
     broker_epoch: int
     resigned: bool = False
-    """The broker itself asked for it because it stops: it stays fenced until it registers anew."""
+    """The broker itself asked for it because it stops: it stays fenced until it registers again."""
 
 
 class UnfenceBroker(_Command, frozen=True, kw_only=True, tag="unfence_broker"):
@@ -150,6 +181,8 @@ class UnregisterBroker(_Command, frozen=True, kw_only=True, tag="unregister_brok
     """Forget a broker until it registers again. Its replicas and its vote stay."""
 
     broker_id: NodeId
+    fenced_only: bool = False
+    """Refuse if the broker is alive. False only in logs that were written before there was this field."""
 
 
 class DrainNode(_Command, frozen=True, kw_only=True, tag="drain_node"):
@@ -157,6 +190,13 @@ class DrainNode(_Command, frozen=True, kw_only=True, tag="drain_node"):
 
     broker_id: NodeId
     draining: bool = True
+
+
+class SetVoter(_Command, frozen=True, kw_only=True, tag="set_voter"):
+    """Whether an operator wants a node to vote on metadata; the controller sees to it."""
+
+    broker_id: NodeId
+    votes: bool
 
 
 class RemoveNode(_Command, frozen=True, kw_only=True, tag="remove_node"):
@@ -171,7 +211,7 @@ class RemoveNode(_Command, frozen=True, kw_only=True, tag="remove_node"):
 
 
 class AdmitNode(_Command, frozen=True, kw_only=True, tag="admit_node"):
-    """Let a node that was removed register again."""
+    """Let a node that was removed register again, and any with a new key."""
 
     broker_id: NodeId
 
@@ -183,9 +223,58 @@ class AllocateProducerIds(_Command, frozen=True, kw_only=True, tag="allocate_pro
     count: int
 
 
+class PutCredential(_Command, frozen=True, kw_only=True, tag="put_credential"):
+    """Let a user log in: a new user, or a new password."""
+
+    user: str
+    credential: Credential
+
+
+class RemoveCredential(_Command, frozen=True, kw_only=True, tag="remove_credential"):
+    user: str
+    mechanism: str
+
+
+class AddAcls(_Command, frozen=True, kw_only=True, tag="add_acls"):
+    bindings: tuple[AclBinding, ...]
+
+
+class RemoveAcls(_Command, frozen=True, kw_only=True, tag="remove_acls"):
+    """Those that are there no more do not matter."""
+
+    bindings: tuple[AclBinding, ...]
+
+
+class SetQuota(_Command, frozen=True, kw_only=True, tag="set_quota"):
+    entity: Entity
+    values: dict[str, float | None]
+    """By name of the quota; None removes it."""
+
+
+class PutToken(_Command, frozen=True, kw_only=True, tag="put_token"):
+    """A new delegation token, or an old one with a new expiry."""
+
+    token: DelegationToken
+
+
+class RemoveToken(_Command, frozen=True, kw_only=True, tag="remove_token"):
+    token_id: str
+
+
+class PutApiKey(_Command, frozen=True, kw_only=True, tag="put_api_key"):
+    """A new key of HTTP; its name must be new."""
+
+    key: NamedKey
+
+
+class RemoveApiKey(_Command, frozen=True, kw_only=True, tag="remove_api_key"):
+    name: str
+
+
 _Single: TypeAlias = (
     Noop
     | InitCluster
+    | SetLevel
     | CreateTopic
     | DeleteTopic
     | AddPartitions
@@ -197,9 +286,19 @@ _Single: TypeAlias = (
     | UnfenceBroker
     | UnregisterBroker
     | DrainNode
+    | SetVoter
     | RemoveNode
     | AdmitNode
     | AllocateProducerIds
+    | PutCredential
+    | RemoveCredential
+    | AddAcls
+    | RemoveAcls
+    | SetQuota
+    | PutToken
+    | RemoveToken
+    | PutApiKey
+    | RemoveApiKey
 )
 
 
@@ -212,7 +311,16 @@ class Batch(_Command, frozen=True, kw_only=True, tag="batch"):
 Command: TypeAlias = _Single | Batch
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+def name_of(command: Command) -> str:
+    """`create_topic`, `register_broker`, ...; a batch of one kind has the name of what it holds."""
+    if isinstance(command, Batch):
+        names = {name_of(one) for one in command.commands}
+        if len(names) == 1:
+            return names.pop()
+    return str(command.__struct_config__.tag)
+
+
+class CommandEntry(msgspec.Struct, frozen=True, array_like=True):
     """A command with the name of its submission, by which the submitter knows it when it is committed."""
 
     origin: int
@@ -221,18 +329,21 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Entry)
+_DECODER: Final = msgspec.msgpack.Decoder(CommandEntry)
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: CommandEntry) -> bytes:
     return bytes((FORMAT_VERSION,)) + _ENCODER.encode(entry)
 
 
-def decode_entry(data: bytes | memoryview) -> Entry:
-    if not data or data[0] != FORMAT_VERSION:
-        found = data[0] if data else "nothing"
-        raise UnknownCommand(f"metadata entry has format {found}, this version reads {FORMAT_VERSION}")
+def decode_entry(data: bytes | memoryview) -> CommandEntry:
+    if not data:
+        raise UnknownCommand("a metadata entry is empty")
+    refuse_newer("an entry of the metadata log", data[0], FORMAT_VERSION)
     try:
         return _DECODER.decode(memoryview(data)[1:])
-    except msgspec.DecodeError as error:
-        raise UnknownCommand(f"metadata entry cannot be read: {error}") from error
+    except ValueError as error:  # UnicodeDecodeError is no DecodeError
+        raise UnknownCommand(
+            f"an entry of the metadata log cannot be read ({error}): if the cluster was upgraded, start this "
+            "node with the release that the others run"
+        ) from error

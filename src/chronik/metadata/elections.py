@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from chronik.metadata.values import Partition, Topic
+from chronik.metadata.values import PartitionRegistration, Topic
 from chronik.model import NO_LEADER, NodeId
 
 __all__ = ["IsAlive", "after_restart", "elect", "led_again", "without"]
@@ -18,7 +18,9 @@ __all__ = ["IsAlive", "after_restart", "elect", "led_again", "without"]
 IsAlive = Callable[[NodeId], bool]
 
 
-def elect(topic: Topic, partition: Partition, isr: tuple[NodeId, ...], is_alive: IsAlive) -> NodeId:
+def elect(
+    topic: Topic, partition: PartitionRegistration, isr: tuple[NodeId, ...], is_alive: IsAlive
+) -> NodeId:
     """Who should lead: a live member of the ISR, the preferred one first; NO_LEADER if there is none."""
     for replica in partition.replicas:
         if replica in isr and is_alive(replica):
@@ -30,8 +32,10 @@ def elect(topic: Topic, partition: Partition, isr: tuple[NodeId, ...], is_alive:
     return NO_LEADER
 
 
-def without(topic: Topic, old: Partition, gone: NodeId, is_alive: IsAlive) -> Partition | None:
-    """The broker is gone: out of the ISR unless it is the last, and out of office."""
+def without(
+    topic: Topic, old: PartitionRegistration, gone: NodeId, is_alive: IsAlive
+) -> PartitionRegistration | None:
+    """Broker `gone` was fenced or removed. It stops leading, and leaves the ISR unless it is the last one."""
     isr = tuple(member for member in old.isr if member != gone) or old.isr
     leader = old.leader
     if leader in (gone, NO_LEADER):
@@ -43,8 +47,10 @@ def without(topic: Topic, old: Partition, gone: NodeId, is_alive: IsAlive) -> Pa
     return _successor(old, leader, isr)
 
 
-def after_restart(topic: Topic, old: Partition, back: NodeId, is_alive: IsAlive) -> Partition | None:
-    """The broker is back in a new life: it may have lost what it had not synced."""
+def after_restart(
+    topic: Topic, old: PartitionRegistration, back: NodeId, is_alive: IsAlive
+) -> PartitionRegistration | None:
+    """Broker `back` registered with a new incarnation. It may have lost records that it had not synced."""
     if old.leader == back:
         others = tuple(member for member in old.isr if member != back)
         leader = elect(topic, old, others, is_alive) if others else NO_LEADER
@@ -57,8 +63,10 @@ def after_restart(topic: Topic, old: Partition, back: NodeId, is_alive: IsAlive)
     return led_again(topic, old, back, is_alive)
 
 
-def led_again(topic: Topic, old: Partition, back: NodeId, is_alive: IsAlive) -> Partition | None:
-    """The broker is back: it may be the one that a partition without leader waits for."""
+def led_again(
+    topic: Topic, old: PartitionRegistration, back: NodeId, is_alive: IsAlive
+) -> PartitionRegistration | None:
+    """Broker `back` is alive again: elect a leader if the partition has none."""
     if old.leader != NO_LEADER or not is_alive(back):
         return None
     leader = elect(topic, old, old.isr, is_alive)
@@ -67,8 +75,9 @@ def led_again(topic: Topic, old: Partition, back: NodeId, is_alive: IsAlive) -> 
     return _successor(old, leader, old.isr if leader in old.isr else (leader,))
 
 
-def _successor(old: Partition, leader: NodeId, isr: tuple[NodeId, ...]) -> Partition:
-    """The partition with this leadership; a new leader, or a leader's new life, is a new epoch."""
+def _successor(old: PartitionRegistration, leader: NodeId, isr: tuple[NodeId, ...]) -> PartitionRegistration:
+    """The partition with this leader and ISR. A new leader, or a new incarnation of the old one, gets a new
+    leader epoch; a change of the ISR alone does not."""
     unchanged = leader == old.leader and isr != old.isr
     return msgspec.structs.replace(
         old,

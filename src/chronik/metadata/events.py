@@ -1,4 +1,4 @@
-"""What changed, told to whoever subscribed. Values only; they carry what a subscriber acts on."""
+"""Events on the bus: immutable values that say what changed, with the fields that subscribers need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ __all__ = [
     "LeaderChanged",
     "NodeAdmitted",
     "PartitionAssigned",
+    "PeerDisconnected",
+    "QuorumChanged",
+    "RemovedFromCluster",
     "Resync",
+    "SecurityChanged",
     "TopicCreated",
     "TopicDeleted",
 ]
@@ -92,11 +96,31 @@ class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class SecurityChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Credentials, ACLs, quotas or delegation tokens changed: cached decisions are void."""
+
+    what: str
+
+
 class HighWatermarkUpdated(msgspec.Struct, frozen=True, kw_only=True):
     """Not from the metadata log: published by the partition's leader or follower on this node."""
 
     tp: TopicPartition
     high_watermark: int
+
+
+class PeerDisconnected(msgspec.Struct, frozen=True, kw_only=True):
+    """Not from the metadata log: the last connection between this node and another one broke."""
+
+    node_id: NodeId
+
+
+class QuorumChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of the Raft quorum are others now."""
+
+
+class RemovedFromCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Not from the metadata log: this node found out that the cluster took it out while it ran."""
 
 
 class Resync(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +139,10 @@ Event: TypeAlias = (
     | BrokerUnregistered
     | NodeAdmitted
     | ConfigChanged
+    | SecurityChanged
     | HighWatermarkUpdated
+    | PeerDisconnected
+    | QuorumChanged
+    | RemovedFromCluster
     | Resync
 )

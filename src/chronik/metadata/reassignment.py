@@ -10,27 +10,29 @@ from __future__ import annotations
 import msgspec
 
 from chronik.metadata.elections import IsAlive
-from chronik.metadata.values import Partition
+from chronik.metadata.values import PartitionRegistration
 from chronik.model import NO_LEADER, NodeId
 
 __all__ = ["begin", "complete", "is_moving", "original_of", "target_of", "without_replica"]
 
 
-def is_moving(partition: Partition) -> bool:
+def is_moving(partition: PartitionRegistration) -> bool:
     return bool(partition.adding or partition.removing)
 
 
-def target_of(partition: Partition) -> tuple[NodeId, ...]:
+def target_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
     """Where the replicas will be when nothing moves any more."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
-def original_of(partition: Partition) -> tuple[NodeId, ...]:
+def original_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
     """Where the replicas would be if the move were given up."""
     return tuple(replica for replica in partition.replicas if replica not in partition.adding)
 
 
-def begin(old: Partition, target: tuple[NodeId, ...], is_alive: IsAlive) -> Partition | None:
+def begin(
+    old: PartitionRegistration, target: tuple[NodeId, ...], is_alive: IsAlive
+) -> PartitionRegistration | None:
     """The partition on its way to `target`; a move that is under way is replaced by this one.
 
     What that one was adding and this one does not want goes at once. None if nobody would be in sync then.
@@ -55,7 +57,7 @@ def begin(old: Partition, target: tuple[NodeId, ...], is_alive: IsAlive) -> Part
     )
 
 
-def complete(partition: Partition, is_alive: IsAlive) -> Partition:
+def complete(partition: PartitionRegistration, is_alive: IsAlive) -> PartitionRegistration:
     """The partition with its move ended, if it can end; else the partition as it is.
 
     Every added replica must be in sync, and so must every other one of the target that is alive: then as many
@@ -84,7 +86,9 @@ def complete(partition: Partition, is_alive: IsAlive) -> Partition:
     )
 
 
-def without_replica(old: Partition, gone: NodeId, is_alive: IsAlive) -> Partition | None:
+def without_replica(
+    old: PartitionRegistration, gone: NodeId, is_alive: IsAlive
+) -> PartitionRegistration | None:
     """The partition with one replica fewer; None if no other one is in sync."""
     isr = tuple(member for member in old.isr if member != gone)
     if not isr:

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from chronik.metadata.commands import UnknownCommand
+from chronik.metadata.levels import LEVEL_FIRST, refuse_level
+from chronik.metadata.security import SecuritySnapshot, SecurityState
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Broker, Topic
-from chronik.model import NodeId
+from chronik.model import NodeId, refuse_newer
 
 __all__ = ["decode_snapshot", "encode_snapshot"]
 
 FORMAT_VERSION: Final = 1
 
 
-class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class _StateSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole state after one entry of the metadata log."""
+
     applied_index: int
+    """That entry's index."""
     cluster_id: str | None
     topics: list[Topic]
+    """By name."""
     brokers: list[Broker]
+    """By id."""
     broker_configs: dict[str, dict[str, str]]
+    """By broker id; the empty string is the default of all brokers."""
     next_producer_id: int
+    """The first producer id that no broker has taken yet."""
     removed: list[NodeId] = []
+    """Nodes that were removed and may not come back by themselves."""
+    group_configs: dict[str, dict[str, str]] = {}
+    """By group."""
+    client_metrics: dict[str, dict[str, str]] = {}
+    """By subscription (KIP-714)."""
+    level: int = LEVEL_FIRST
+    """Of the cluster: which commands its nodes all understand."""
+    security: SecuritySnapshot = SecuritySnapshot()
+    node_keys: dict[NodeId, bytes] = {}
+    """The public Ed25519 key of each node."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
+_DECODER: Final = msgspec.msgpack.Decoder(_StateSnapshot)
 
 
 def encode_snapshot(state: ClusterState) -> bytes:
     """Equal states give equal bytes, whatever the order in which they came about."""
-    snapshot = _Snapshot(
+    snapshot = _StateSnapshot(
         applied_index=state.applied_index,
         cluster_id=state.cluster_id,
         topics=[
@@ -40,30 +60,43 @@ def encode_snapshot(state: ClusterState) -> bytes:
             for _, topic in sorted(state.topics.items())
         ],
         brokers=[broker for _, broker in sorted(state.brokers.items())],
-        broker_configs={
-            name: dict(sorted(values.items())) for name, values in sorted(state.broker_configs.items())
-        },
+        broker_configs=_sorted(state.broker_configs),
         next_producer_id=state.next_producer_id,
         removed=sorted(state.removed),
+        group_configs=_sorted(state.group_configs),
+        client_metrics=_sorted(state.client_metrics),
+        level=state.level,
+        security=state.security.snapshot(),
+        node_keys=dict(sorted(state.node_keys.items())),
     )
     return bytes((FORMAT_VERSION,)) + _ENCODER.encode(snapshot)
 
 
+def _sorted(table: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {name: dict(sorted(values.items())) for name, values in sorted(table.items())}
+
+
 def decode_snapshot(data: bytes | memoryview) -> ClusterState:
-    if not data or data[0] != FORMAT_VERSION:
-        found = data[0] if data else "nothing"
-        raise UnknownCommand(f"metadata snapshot has format {found}, this version reads {FORMAT_VERSION}")
+    if not data:
+        raise UnknownCommand("the metadata snapshot is empty")
+    refuse_newer("the metadata snapshot", data[0], FORMAT_VERSION)
     try:
         snapshot = _DECODER.decode(memoryview(data)[1:])
     except msgspec.DecodeError as error:
         raise UnknownCommand(f"metadata snapshot cannot be read: {error}") from error
+    refuse_level(snapshot.level)
     state = ClusterState()
     state.applied_index = snapshot.applied_index
     state.cluster_id = snapshot.cluster_id
+    state.level = snapshot.level
     state.topics = {topic.name: topic for topic in snapshot.topics}
     state.topic_names = {topic.topic_id: topic.name for topic in snapshot.topics}
     state.brokers = {broker.broker_id: broker for broker in snapshot.brokers}
     state.broker_configs = dict(snapshot.broker_configs)
+    state.group_configs = dict(snapshot.group_configs)
+    state.client_metrics = dict(snapshot.client_metrics)
     state.next_producer_id = snapshot.next_producer_id
     state.removed = set(snapshot.removed)
+    state.security = SecurityState.restore(snapshot.security)
+    state.node_keys = dict(snapshot.node_keys)
     return state

@@ -16,19 +16,27 @@ import msgspec
 from chronik.metadata import commands as c
 from chronik.metadata import elections, reassignment
 from chronik.metadata import events as e
-from chronik.metadata.values import Broker, Outcome, Partition, Refused, Topic
-from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition, invariant
+from chronik.metadata.levels import LEVEL_FIRST, refuse_level
+from chronik.metadata.security import SECURITY_COMMANDS, SecurityState
+from chronik.metadata.values import Broker, Outcome, PartitionRegistration, Refusal, Topic
+from chronik.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_LEADER,
+    ErrorCode,
+    NodeId,
+    TopicPartition,
+    invariant,
+)
 
 __all__ = ["ClusterState"]
 
-_PartitionChange: TypeAlias = Callable[[Topic, Partition, NodeId, elections.IsAlive], Partition | None]
-
-
-class _Refuse(Exception):
-    """Leaves a command's checks; never leaves `apply`."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        self.refused = Refused(code, message)
+_RESERVED_IDS: Final = frozenset({UUID(int=0), METADATA_TOPIC_ID})
+"""No topic's: the first means "none" on the wire, the second is the key of the metadata log in the WAL."""
+_CONFIGURED: Final = (c.BROKER_RESOURCE, c.GROUP_RESOURCE, c.CLIENT_METRICS_RESOURCE)
+_PartitionChange: TypeAlias = Callable[
+    [Topic, PartitionRegistration, NodeId, elections.IsAlive], PartitionRegistration | None
+]
 
 
 class ClusterState:
@@ -37,13 +45,21 @@ class ClusterState:
     def __init__(self) -> None:
         self.applied_index = 0
         self.cluster_id: str | None = None
+        self.level = LEVEL_FIRST
+        """What every node of the cluster can read and may therefore write (`levels`)."""
         self.topics: dict[str, Topic] = {}
         self.topic_names: dict[UUID, str] = {}
         self.brokers: dict[NodeId, Broker] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """Client metrics subscriptions (KIP-714) by name."""
         self.next_producer_id = 0
         self.removed: set[NodeId] = set()
         """Nodes that were taken out of the cluster and may not register."""
+        self.node_keys: dict[NodeId, bytes] = {}
+        """Public keys by which nodes prove to each other who they are, since they first registered."""
+        self.security = SecurityState()
 
     # --- reading ---
 
@@ -51,7 +67,7 @@ class ClusterState:
         name = self.topic_names.get(topic_id)
         return self.topics[name] if name is not None else None
 
-    def partition(self, tp: TopicPartition) -> Partition | None:
+    def partition(self, tp: TopicPartition) -> PartitionRegistration | None:
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
@@ -68,7 +84,15 @@ class ClusterState:
         if resource_type == c.TOPIC_RESOURCE:
             topic = self.topics.get(name)
             return topic.configs if topic is not None else {}
-        return self.broker_configs.get(name, {})
+        return self.config_table(resource_type).get(name, {})
+
+    def config_table(self, resource_type: int) -> dict[str, dict[str, str]]:
+        """Configs by the name of the resource; those of topics are with the topics."""
+        if resource_type == c.GROUP_RESOURCE:
+            return self.group_configs
+        if resource_type == c.CLIENT_METRICS_RESOURCE:
+            return self.client_metrics
+        return self.broker_configs
 
     # --- changing ---
 
@@ -89,7 +113,7 @@ class ClusterState:
     def _apply(self, command: Any, index: int) -> Outcome:
         try:
             events = _APPLY[type(command)](self, command, index)
-        except _Refuse as refusal:
+        except Refusal as refusal:
             return Outcome(index=index, refused=refusal.refused)
         if isinstance(command, c.AllocateProducerIds):
             return Outcome(index=index, value=self.next_producer_id - command.count)
@@ -103,13 +127,26 @@ class ClusterState:
             self.cluster_id = command.cluster_id
         return ()
 
+    def _set_level(self, command: c.SetLevel, index: int) -> Iterable[e.Event]:
+        """Whether all nodes know the level was checked by who submitted it: the state does not have that."""
+        refuse_level(command.level)
+        if command.level < self.level:
+            raise Refusal(
+                ErrorCode.invalid_update_version,
+                f"The cluster is at level {self.level}, which was finalized: it does not go back.",
+            )
+        self.level = command.level
+        return ()
+
     def _create_topic(self, command: c.CreateTopic, index: int) -> Iterable[e.Event]:
         if command.name in self.topics:
-            raise _Refuse(ErrorCode.topic_already_exists, f"Topic '{command.name}' already exists.")
+            raise Refusal(ErrorCode.topic_already_exists, f"Topic '{command.name}' already exists.")
+        if command.name == METADATA_TOPIC or command.topic_id in _RESERVED_IDS:
+            raise Refusal(ErrorCode.invalid_request, "This name or id belongs to the metadata log.")
         if command.topic_id in self.topic_names:
-            raise _Refuse(ErrorCode.invalid_request, f"Topic id {command.topic_id} is taken.")
+            raise Refusal(ErrorCode.invalid_request, f"Topic id {command.topic_id} is taken.")
         if not command.assignments:
-            raise _Refuse(ErrorCode.invalid_partitions, "A topic needs at least one partition.")
+            raise Refusal(ErrorCode.invalid_partitions, "A topic needs at least one partition.")
         partitions = self._new_partitions(0, command.assignments)
         topic = Topic(
             name=command.name, topic_id=command.topic_id, partitions=partitions, configs=dict(command.configs)
@@ -121,7 +158,7 @@ class ClusterState:
     def _add_partitions(self, command: c.AddPartitions, index: int) -> Iterable[e.Event]:
         topic = self._known_topic(command.topic_id)
         if command.first_partition != len(topic.partitions):
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.invalid_partitions,
                 f"Topic '{topic.name}' has {len(topic.partitions)} partitions by now.",
             )
@@ -131,26 +168,28 @@ class ClusterState:
 
     def _new_partitions(
         self, first: int, assignments: tuple[tuple[NodeId, ...], ...]
-    ) -> tuple[Partition, ...]:
+    ) -> tuple[PartitionRegistration, ...]:
         partitions = []
         for number, replicas in enumerate(assignments, first):
             self._check_replicas(replicas)
             isr = tuple(replica for replica in replicas if self.is_alive(replica))
             if not isr:
-                raise _Refuse(
+                raise Refusal(
                     ErrorCode.invalid_replica_assignment, f"No broker of {list(replicas)} is alive to lead."
                 )
-            partitions.append(Partition(partition=number, replicas=replicas, isr=isr, leader=isr[0]))
+            partitions.append(
+                PartitionRegistration(partition=number, replicas=replicas, isr=isr, leader=isr[0])
+            )
         return tuple(partitions)
 
     def _check_replicas(self, replicas: tuple[NodeId, ...]) -> None:
         if not replicas or len(set(replicas)) != len(replicas):
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.invalid_replica_assignment, f"{list(replicas)} is not a list of replicas."
             )
         unknown = [replica for replica in replicas if replica not in self.brokers]
         if unknown:
-            raise _Refuse(ErrorCode.invalid_replica_assignment, f"Brokers {unknown} are not registered.")
+            raise Refusal(ErrorCode.invalid_replica_assignment, f"Brokers {unknown} are not registered.")
 
     def _delete_topic(self, command: c.DeleteTopic, index: int) -> Iterable[e.Event]:
         topic = self._known_topic(command.topic_id)
@@ -162,7 +201,7 @@ class ClusterState:
     def _change_partition(self, command: c.ChangePartition, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
         if command.partition_epoch != old.partition_epoch:
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.invalid_update_version,
                 f"Partition epoch is {old.partition_epoch}, not {command.partition_epoch}.",
             )
@@ -171,25 +210,25 @@ class ClusterState:
     def _reassign(self, command: c.Reassign, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
         if command.target is None and not reassignment.is_moving(old):
-            raise _Refuse(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
+            raise Refusal(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
         target = reassignment.original_of(old) if command.target is None else command.target
         if command.target is not None:
             self._check_replicas(target)
         new = reassignment.begin(old, target, self.is_alive)
         if new is None:
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.invalid_replica_assignment, "Only replicas that would be dropped are in sync."
             )
         return self._put(topic, old, new)
 
-    def _put(self, topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
+    def _put(self, topic: Topic, old: PartitionRegistration, new: PartitionRegistration) -> list[e.Event]:
         """Replace one partition, and end its move if it can end now."""
         new = reassignment.complete(new, self.is_alive)
         partitions = (*topic.partitions[: old.partition], new, *topic.partitions[old.partition + 1 :])
         self._replace(topic, partitions=partitions)
         return _changes(topic, old, new)
 
-    def _changed(self, old: Partition, command: c.ChangePartition) -> Partition:
+    def _changed(self, old: PartitionRegistration, command: c.ChangePartition) -> PartitionRegistration:
         leader = command.leader if command.leader is not None else old.leader
         isr = command.isr if command.isr is not None else old.isr
         if command.unclean and leader not in isr:
@@ -198,7 +237,7 @@ class ClusterState:
         if leader != NO_LEADER and (
             leader not in isr or (leader != old.leader and not self.is_alive(leader))
         ):
-            raise _Refuse(ErrorCode.eligible_leaders_not_available, f"Broker {leader} cannot lead now.")
+            raise Refusal(ErrorCode.eligible_leaders_not_available, f"Broker {leader} cannot lead now.")
         return msgspec.structs.replace(
             old,
             isr=isr,
@@ -207,34 +246,43 @@ class ClusterState:
             partition_epoch=old.partition_epoch + 1,
         )
 
-    def _check_isr(self, old: Partition, isr: tuple[NodeId, ...]) -> None:
+    def _check_isr(self, old: PartitionRegistration, isr: tuple[NodeId, ...]) -> None:
         if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(old.replicas):
-            raise _Refuse(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(old.replicas)}.")
+            raise Refusal(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(old.replicas)}.")
         fenced = [member for member in isr if member not in old.isr and not self.is_alive(member)]
         if fenced:
-            raise _Refuse(ErrorCode.ineligible_replica, f"Brokers {fenced} are fenced.")
+            raise Refusal(ErrorCode.ineligible_replica, f"Brokers {fenced} are fenced.")
 
     def _set_configs(self, command: c.SetConfigs, index: int) -> Iterable[e.Event]:
         if command.resource_type == c.TOPIC_RESOURCE:
             topic = self.topics.get(command.name)
             if topic is None:
-                raise _Refuse(ErrorCode.unknown_topic_or_partition, f"There is no topic '{command.name}'.")
+                raise Refusal(ErrorCode.unknown_topic_or_partition, f"There is no topic '{command.name}'.")
             self._replace(topic, configs=_merged(topic.configs, command))
-        elif command.resource_type == c.BROKER_RESOURCE:
-            merged = _merged(self.broker_configs.get(command.name, {}), command)
+        elif command.resource_type in _CONFIGURED:
+            table = self.config_table(command.resource_type)
+            merged = _merged(table.get(command.name, {}), command)
             if merged:
-                self.broker_configs[command.name] = merged
+                table[command.name] = merged
             else:
-                self.broker_configs.pop(command.name, None)
+                table.pop(command.name, None)
         else:
-            raise _Refuse(ErrorCode.invalid_request, f"Resource type {command.resource_type} has no configs.")
+            raise Refusal(ErrorCode.invalid_request, f"Resource type {command.resource_type} has no configs.")
         return [e.ConfigChanged(resource_type=command.resource_type, name=command.name)]
 
     def _register_broker(self, command: c.RegisterBroker, index: int) -> Iterable[e.Event]:
         if command.broker_id in self.removed:
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.invalid_registration, f"Node {command.broker_id} was removed from this cluster."
             )
+        known_key = self.node_keys.get(command.broker_id)
+        if command.public_key and known_key not in (None, command.public_key):
+            raise Refusal(
+                ErrorCode.invalid_registration,
+                f"Node {command.broker_id} has another key than the cluster knows: remove and add it.",
+            )
+        if command.public_key:
+            self.node_keys[command.broker_id] = command.public_key
         old = self.brokers.get(command.broker_id)
         same = old is not None and old.incarnation == command.incarnation
         self.brokers[command.broker_id] = broker = Broker(
@@ -245,12 +293,13 @@ class ClusterState:
             rack=command.rack,
             fenced=command.fenced,
             draining=old is not None and old.draining,
+            votes=None if old is None else old.votes,
         )
         events: list[e.Event] = [e.BrokerRegistered(broker_id=broker.broker_id, broker_epoch=broker.epoch)]
         if broker.fenced:
             events.append(e.BrokerFenced(broker_id=broker.broker_id))
-        # In a new life it may have lost what it had not synced: no epoch of the former one goes on.
-        # In the same life (it asked twice, since no answer came) it may have been fenced meanwhile.
+        # A new incarnation may have lost unsynced records, so no leader epoch of the old one continues.
+        # The same incarnation registers again if it got no answer; it may have been fenced in between.
         change = elections.led_again if same else elections.after_restart
         return events + self._each_partition_of(broker.broker_id, change)
 
@@ -265,7 +314,7 @@ class ClusterState:
     ) -> Iterable[e.Event]:
         broker = self._known_broker(command.broker_id)
         if broker.epoch != command.broker_epoch:
-            raise _Refuse(ErrorCode.stale_broker_epoch, f"Broker epoch is {broker.epoch}.")
+            raise Refusal(ErrorCode.stale_broker_epoch, f"Broker epoch is {broker.epoch}.")
         if broker.fenced == fenced:
             return ()
         self.brokers[broker.broker_id] = msgspec.structs.replace(broker, fenced=fenced, resigned=resigned)
@@ -291,7 +340,13 @@ class ClusterState:
     # --- coming and going ---
 
     def _unregister_broker(self, command: c.UnregisterBroker, index: int) -> Iterable[e.Event]:
-        broker_id = self._known_broker(command.broker_id).broker_id
+        broker = self._known_broker(command.broker_id)
+        broker_id = broker.broker_id
+        if command.fenced_only and not broker.fenced:
+            raise Refusal(
+                ErrorCode.invalid_request,
+                f"Broker {broker_id} is alive and cannot be unregistered: stop it first.",
+            )
         del self.brokers[broker_id]
         gone = self._each_partition_of(broker_id, elections.without)
         return [e.BrokerUnregistered(broker_id=broker_id), *gone]
@@ -299,6 +354,11 @@ class ClusterState:
     def _drain_node(self, command: c.DrainNode, index: int) -> Iterable[e.Event]:
         broker = self._known_broker(command.broker_id)
         self.brokers[broker.broker_id] = msgspec.structs.replace(broker, draining=command.draining)
+        return ()
+
+    def _set_voter(self, command: c.SetVoter, index: int) -> Iterable[e.Event]:
+        broker = self._known_broker(command.broker_id)
+        self.brokers[broker.broker_id] = msgspec.structs.replace(broker, votes=command.votes)
         return ()
 
     def _remove_node(self, command: c.RemoveNode, index: int) -> Iterable[e.Event]:
@@ -310,16 +370,18 @@ class ClusterState:
             if node in partition.replicas
         ]
         if held and not command.force:
-            raise _Refuse(
+            raise Refusal(
                 ErrorCode.reassignment_in_progress,
                 f"Node {node} still has {len(held)} replicas, of {held[0]} for one.",
             )
         self.removed.add(node)
+        self.node_keys.pop(node, None)
         self.brokers.pop(node, None)
         events: list[e.Event] = [e.BrokerUnregistered(broker_id=node)]
         return events + self._each_partition_of(node, _bereft)
 
     def _admit_node(self, command: c.AdmitNode, index: int) -> Iterable[e.Event]:
+        self.node_keys.pop(command.broker_id, None)
         if command.broker_id not in self.removed:
             return ()
         self.removed.discard(command.broker_id)
@@ -327,26 +389,31 @@ class ClusterState:
 
     def _allocate_producer_ids(self, command: c.AllocateProducerIds, index: int) -> Iterable[e.Event]:
         if command.count <= 0:
-            raise _Refuse(ErrorCode.invalid_request, "A block of producer ids is not empty.")
+            raise Refusal(ErrorCode.invalid_request, "A block of producer ids is not empty.")
         self.next_producer_id += command.count
         return ()
+
+    def _secure(self, command: Any, index: int) -> Iterable[e.Event]:
+        return self.security.apply(command)
 
     def _known_topic(self, topic_id: UUID) -> Topic:
         topic = self.topic_by_id(topic_id)
         if topic is None:
-            raise _Refuse(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id}.")
+            raise Refusal(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id}.")
         return topic
 
-    def _known_partition(self, command: c.ChangePartition | c.Reassign) -> tuple[Topic, Partition]:
+    def _known_partition(
+        self, command: c.ChangePartition | c.Reassign
+    ) -> tuple[Topic, PartitionRegistration]:
         topic = self._known_topic(command.topic_id)
         if not 0 <= command.partition < len(topic.partitions):
-            raise _Refuse(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
+            raise Refusal(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
         return topic, topic.partitions[command.partition]
 
     def _known_broker(self, broker_id: NodeId) -> Broker:
         broker = self.brokers.get(broker_id)
         if broker is None:
-            raise _Refuse(ErrorCode.broker_id_not_registered, f"Broker {broker_id} is not registered.")
+            raise Refusal(ErrorCode.broker_id_not_registered, f"Broker {broker_id} is not registered.")
         return broker
 
     def _replace(self, topic: Topic, **changes: Any) -> None:
@@ -356,6 +423,7 @@ class ClusterState:
 _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]]]] = {
     c.Noop: ClusterState._noop,
     c.InitCluster: ClusterState._init_cluster,
+    c.SetLevel: ClusterState._set_level,
     c.CreateTopic: ClusterState._create_topic,
     c.DeleteTopic: ClusterState._delete_topic,
     c.AddPartitions: ClusterState._add_partitions,
@@ -367,18 +435,22 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
     c.UnfenceBroker: ClusterState._unfence_broker,
     c.UnregisterBroker: ClusterState._unregister_broker,
     c.DrainNode: ClusterState._drain_node,
+    c.SetVoter: ClusterState._set_voter,
     c.RemoveNode: ClusterState._remove_node,
     c.AdmitNode: ClusterState._admit_node,
     c.AllocateProducerIds: ClusterState._allocate_producer_ids,
+    **dict.fromkeys(SECURITY_COMMANDS, ClusterState._secure),
 }
 
 
-def _bereft(topic: Topic, old: Partition, gone: NodeId, is_alive: elections.IsAlive) -> Partition | None:
+def _bereft(
+    topic: Topic, old: PartitionRegistration, gone: NodeId, is_alive: elections.IsAlive
+) -> PartitionRegistration | None:
     fewer = reassignment.without_replica(old, gone, is_alive)
     return fewer if fewer is not None else elections.without(topic, old, gone, is_alive)
 
 
-def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:
+def _assigned(topic: Topic, partitions: Iterable[PartitionRegistration]) -> list[e.Event]:
     return [
         e.PartitionAssigned(
             tp=TopicPartition(topic.name, new.partition),
@@ -390,7 +462,7 @@ def _assigned(topic: Topic, partitions: Iterable[Partition]) -> list[e.Event]:
     ]
 
 
-def _changes(topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
+def _changes(topic: Topic, old: PartitionRegistration, new: PartitionRegistration) -> list[e.Event]:
     tp, topic_id = TopicPartition(topic.name, new.partition), topic.topic_id
     events: list[e.Event] = []
     if (new.replicas, new.adding, new.removing) != (old.replicas, old.adding, old.removing):
@@ -404,7 +476,7 @@ def _changes(topic: Topic, old: Partition, new: Partition) -> list[e.Event]:
     if new.isr != old.isr:
         events.append(e.IsrChanged(tp=tp, topic_id=topic_id, isr=new.isr, previous=old.isr))
     if not events:
-        # Whoever leads still has to hear of the new partition epoch.
+        # Only the partition epoch changed: the leader needs it for its next ChangePartition.
         events.append(
             e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
         )

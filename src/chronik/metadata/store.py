@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from chronik.metadata.bus import EventBus
-from chronik.metadata.commands import Command, Entry, decode_entry, encode_entry
-from chronik.metadata.events import Resync
+from chronik.metadata.commands import Batch, Command, CommandEntry, decode_entry, encode_entry, name_of
+from chronik.metadata.events import Event, QuorumChanged, Resync, TopicCreated, TopicDeleted
+from chronik.metadata.levels import COMMAND_LEVELS, LEVEL_FIRST
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
 from chronik.metrics import WriteStages, clock
 from chronik.model import ErrorCode, RequestError, Unavailable
 
-__all__ = ["Committed", "MetadataListener", "MetadataLog", "MetadataStore"]
+__all__ = ["CommittedCommand", "MetadataListener", "MetadataLog", "MetadataStore"]
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ SUBMIT_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedCommand:
     index: int
     data: bytes | memoryview
 
@@ -33,22 +34,29 @@ class Committed:
 class MetadataListener(Protocol):
     """What a metadata log calls, in log order and from the event loop."""
 
-    def on_committed(self, entries: Sequence[Committed]) -> None: ...
+    def on_committed(self, entries: Sequence[CommittedCommand]) -> None: ...
 
     def on_applied(self, index: int) -> None:
         """Everything up to `index` was handed over, entries that carry no command included."""
 
     def on_snapshot(self, data: bytes | memoryview) -> None: ...
 
+    def on_quorum_changed(self) -> None:
+        """Other nodes vote or learn now."""
+
     def on_lost(self, why: str) -> None:
-        """Entries that were on their way may never be committed: nobody should wait for them."""
+        """Entries in flight may never be committed: fail the submissions that wait for them."""
+
+    def snapshot(self) -> bytes:
+        """The state that everything handed over so far led to; `on_snapshot` takes it."""
+        ...
 
 
 class MetadataLog(Protocol):
     """An agreed sequence of entries: the WAL of a single node, or Raft over several."""
 
     async def append(self, data: bytes) -> int:
-        """Propose an entry; returns its index once it is in the log of whoever leads.
+        """Propose an entry; returns its index once it is in the leader's log.
 
         Being in the log is not being committed: what counts is the listener's call. Raises Unavailable if
         nobody can take the entry now.
@@ -59,7 +67,7 @@ class MetadataLog(Protocol):
 class MetadataStore:
     """State, bus, and the submitters that wait for their commands to be applied here.
 
-    The log is started by whoever owns it, with this store as its listener.
+    The owner of the log starts it, with this store as its listener.
     """
 
     def __init__(self, metadata_log: MetadataLog, *, origin: int, stages: WriteStages | None = None) -> None:
@@ -69,7 +77,7 @@ class MetadataStore:
         self._sequence = 0
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._proposed: dict[int, int] = {}
-        """Index at which each waiting submission stands in the log of whoever took it."""
+        """By sequence number of a waiting submission: the index at which the leader appended it."""
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
         self.state = ClusterState()
         self.applied_index = 0
@@ -84,6 +92,7 @@ class MetadataStore:
         Raises RequestError when it is refused (a Batch reports each part in its outcome instead) and when the
         time runs out, in which case it may still be applied later; Unavailable when nobody took it.
         """
+        self._refuse_too_new(command)
         self._sequence += 1
         sequence = self._sequence
         started = clock()
@@ -91,11 +100,11 @@ class MetadataStore:
         self._waiting[sequence] = waiter
         try:
             async with asyncio.timeout(timeout_s):
-                index = await self._log.append(encode_entry(Entry(self._origin, sequence, command)))
+                index = await self._log.append(encode_entry(CommandEntry(self._origin, sequence, command)))
                 self._proposed[sequence] = index
                 self._give_up_superseded(self.applied_index)
                 outcome = await waiter
-            self.stages.applied.observe(clock() - started)
+            self.stages.took(name_of(command), clock() - started)
         except TimeoutError:
             raise RequestError(
                 ErrorCode.request_timed_out, "The metadata change was not committed in time."
@@ -104,10 +113,30 @@ class MetadataStore:
             del self._waiting[sequence]
             self._proposed.pop(sequence, None)
             if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # it may have come while the log was still asked: nobody else looks at it
+                waiter.exception()  # it may have failed during the append: mark that as retrieved
         if outcome.refused is not None:
             raise RequestError(outcome.refused.code, outcome.refused.message)
+        self._tell_of_topics(outcome.events)
         return outcome
+
+    def _refuse_too_new(self, command: Command) -> None:
+        """Nodes of the release before would stop at a command that they do not know."""
+        parts = command.commands if isinstance(command, Batch) else (command,)
+        if any(self.state.level < COMMAND_LEVELS.get(name_of(part), LEVEL_FIRST) for part in parts):
+            raise RequestError(
+                ErrorCode.unsupported_version,
+                f"The cluster is at level {self.state.level}, and nodes of the release before do not know "
+                "what this would write. Finish the upgrade first: chronik upgrade finalize",
+            )
+
+    def _tell_of_topics(self, events: Sequence[Event]) -> None:
+        """One line for a topic, on the node that was asked; the replicas tell of each partition at DEBUG."""
+        for event in events:
+            if isinstance(event, TopicCreated) and (topic := self.state.topics.get(event.topic)) is not None:
+                counts = len(topic.partitions), len(topic.partitions[0].replicas)
+                log.info("topic %s created: %d partitions, %d replicas each", event.topic, *counts)
+            elif isinstance(event, TopicDeleted):
+                log.info("topic %s deleted: %d partitions", event.topic, event.partition_count)
 
     async def applied(self, index: int) -> None:
         """Wait until this node has applied the entry at `index`."""
@@ -129,7 +158,7 @@ class MetadataStore:
 
     # --- called by the log ---
 
-    def on_committed(self, entries: Sequence[Committed]) -> None:
+    def on_committed(self, entries: Sequence[CommittedCommand]) -> None:
         for committed in entries:
             entry = decode_entry(committed.data)
             outcome = self.state.apply(entry.command, committed.index)
@@ -146,6 +175,9 @@ class MetadataStore:
             if not waiter.done():
                 waiter.set_exception(Unavailable(why))
 
+    def on_quorum_changed(self) -> None:
+        self.bus.publish([QuorumChanged()])
+
     def on_snapshot(self, data: bytes | memoryview) -> None:
         self.state = decode_snapshot(data)
         log.info("metadata starts from a snapshot at index %d", self.state.applied_index)
@@ -159,7 +191,7 @@ class MetadataStore:
         self._wake_reached()
 
     def _give_up_superseded(self, applied: int) -> None:
-        """Another entry stands where a submission should: a new leader never had it, so it is lost."""
+        """Fail submissions whose index was applied with another entry: a new leader overwrote them."""
         for sequence, index in list(self._proposed.items()):
             if index <= applied:
                 waiter = self._waiting[sequence]

@@ -8,13 +8,14 @@ habits carry over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, parse_int
-from chronik.model import ErrorCode, RequestError
+from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values, parse_int
+from chronik.metadata.kafka_configs import without_effect
+from chronik.model import WITHOUT_EFFECT, ErrorCode, RequestError
 
 __all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "check_topic_conflicts", "scaled"]
 
@@ -82,14 +83,14 @@ _DEFINITIONS: Final = (
         "flush.messages",
         LONG_MAX,
         "log.flush.interval.messages",
-        "Upper bound of unsynced records. Every acknowledged record is synced already, so any value holds.",
+        f"{WITHOUT_EFFECT}: every acknowledged record is synced already, so any upper bound holds.",
         low=1,
     ),
     _long(
         "flush.ms",
         LONG_MAX,
         "log.flush.interval.ms",
-        "Upper bound of the age of unsynced records. Every acknowledged record is synced already.",
+        f"{WITHOUT_EFFECT}: every acknowledged record is synced already, so any upper bound holds.",
     ),
     _int(
         "index.interval.bytes",
@@ -152,13 +153,11 @@ _DEFINITIONS: Final = (
         "In-sync replicas without which a produce with acks=all is refused.",
         low=1,
     ),
-    ConfigDef(
-        name="preallocate",
-        kind=ConfigKind.BOOLEAN,
-        default="false",
-        server_names=(("log.preallocate", 1),),
-        choices=("false",),
-        doc="Always false: appends wait for the write-ahead log alone, which is preallocated anyway.",
+    _bool(
+        "preallocate",
+        False,
+        "log.preallocate",
+        f"{WITHOUT_EFFECT}: appends wait for the write-ahead log alone, which is preallocated anyway.",
     ),
     _long(
         "retention.bytes",
@@ -207,23 +206,23 @@ _DEFINITIONS: Final = (
     _bool("searchable", False, None, "Index the topic's records for full-text search as they arrive."),
 )
 
-TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType({one.name: one for one in _DEFINITIONS})
+_REMOTE_STORAGE: Final = ConfigDef(
+    name="remote.storage.enable",
+    kind=ConfigKind.BOOLEAN,
+    default="false",
+    choices=("false",),
+    doc="Always false: there is no tiered storage.",
+)
+_VIEWED: Final[Mapping[str, ConfigDef]] = MappingProxyType({one.name: one for one in _DEFINITIONS})
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
+    dict(sorted({**without_effect("topic"), **_VIEWED, _REMOTE_STORAGE.name: _REMOTE_STORAGE}.items()))
+)
+"""All that a topic may have; `TopicConfig` has those that were defined here."""
 
 
 def check_topic_configs(values: Mapping[str, str | None]) -> None:
     """RequestError that names the first key that is unknown or has no valid value."""
-    for name, text in values.items():
-        definition = TOPIC_CONFIGS.get(name)
-        if definition is None:
-            raise RequestError(ErrorCode.invalid_config, f"Unknown topic config name: {name}")
-        if text is None:
-            raise RequestError(ErrorCode.invalid_config, f"Null value not supported for topic config: {name}")
-        try:
-            definition.parse(text)
-        except ValueError as error:
-            raise RequestError(
-                ErrorCode.invalid_config, f"Invalid value {text} for configuration {name}: {error}"
-            ) from None
+    check_values("topic", TOPIC_CONFIGS, values)
 
 
 def check_topic_conflicts(overrides: Mapping[str, str], *broker_defaults: Mapping[str, str]) -> None:
@@ -265,18 +264,17 @@ class TopicConfig:
     segment_ms: int
     unclean_leader_election_enable: bool
     searchable: bool
+    is_compacted: bool = field(init=False)
+    stamps_append_time: bool = field(init=False)
 
-    @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        """What every produce asks is worked out once."""
+        object.__setattr__(self, "is_compacted", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "stamps_append_time", self.message_timestamp_type == "LogAppendTime")
 
     @property
     def deletes_old_segments(self) -> bool:
         return "delete" in self.cleanup_policy
-
-    @property
-    def stamps_append_time(self) -> bool:
-        return self.message_timestamp_type == "LogAppendTime"
 
     @staticmethod
     def resolve(overrides: Mapping[str, str], *broker_defaults: Mapping[str, str]) -> TopicConfig:
@@ -287,7 +285,7 @@ class TopicConfig:
         if not overrides and not any(broker_defaults):
             return _built_in()
         values = {}
-        for name, definition in TOPIC_CONFIGS.items():
+        for name, definition in _VIEWED.items():
             values[_attribute(name)] = _first_valid(definition, overrides, broker_defaults)
         return TopicConfig(**values)
 
@@ -308,7 +306,7 @@ def _first_valid(
         except ValueError:
             continue
         return value
-    return definition.parse(definition.default)
+    return definition.parse(definition.default or "")
 
 
 def scaled(text: str, factor: int) -> int:
@@ -323,4 +321,4 @@ def _attribute(name: str) -> str:
 
 @cache
 def _built_in() -> TopicConfig:
-    return TopicConfig(**{_attribute(one.name): one.parse(one.default) for one in _DEFINITIONS})
+    return TopicConfig(**{_attribute(one.name): one.parse(one.default or "") for one in _DEFINITIONS})

@@ -10,7 +10,7 @@ from chronik.metadata.commands import Endpoint
 from chronik.metadata.events import Event
 from chronik.model import ErrorCode, NodeId
 
-__all__ = ["Broker", "Outcome", "Partition", "Refused", "Topic"]
+__all__ = ["Broker", "Outcome", "PartitionRegistration", "Refusal", "Refused", "Topic"]
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +25,11 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """It said that it stops; only a new registration brings it back."""
     draining: bool = False
     """It is being emptied: it gets no new replicas."""
+    votes: bool | None = None
+    """Whether an operator wants it to vote on metadata; None leaves that to the controller."""
 
 
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionRegistration(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]
@@ -43,13 +45,20 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: UUID
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionRegistration, ...]
     configs: dict[str, str]
 
 
 class Refused(msgspec.Struct, frozen=True):
     code: ErrorCode
     message: str
+
+
+class Refusal(Exception):
+    """Leaves a command's checks; never leaves `ClusterState.apply`."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.refused = Refused(code, message)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,12 +74,15 @@ class Documents:
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._paths = paths
 
-    def add_rows(self, partition: int, rows: Iterable[Row]) -> None:
-        """Most values are JSON objects with paths that are known: such a document is one piece of JSON.
+    def add_rows(self, partition: int, rows: Iterable[Row]) -> int:
+        """Returns how many could not be added.
+
+        Most values are JSON objects with paths that are known: such a document is one piece of JSON.
 
         Calls cost more than what they do here, so this is one function and one call to tantivy for each.
         """
         add, decode, cover = self._add_json, self._decode, self._paths.cover
+        left_out = 0
         form = b'{"_partition":%d,"_offset":%%d,"_timestamp":%%d,%%b"_value":"%%b","json":%%b}' % partition
         for offset, timestamp_ms, key, value, _ in rows:
             try:
@@ -90,7 +93,11 @@ class Documents:
                     continue
             except (msgspec.DecodeError, ValueError, RecursionError):  # no object, or a stranger one
                 pass
-            self._add_part_by_part(partition, offset, timestamp_ms, key, value)
+            try:
+                self._add_part_by_part(partition, offset, timestamp_ms, key, value)
+            except (ValueError, OverflowError, TypeError):
+                left_out += 1
+        return left_out
 
     def _add_part_by_part(
         self, partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None

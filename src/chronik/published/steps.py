@@ -11,14 +11,21 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["DEAD_LETTERS", "META", "Step", "step_path"]
+from chronik.model import refuse_newer
+
+__all__ = ["DEAD_LETTERS", "META", "PublishedStep", "step_path"]
 
 META: Final = "_chronik"
 DEAD_LETTERS: Final = "_dead_letters"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+FORMAT: Final = 1
+"""Of a step's file. Left out of it, as release 0.1 did, while it is 1."""
+
+
+class PublishedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int
+    """Number of the step."""
     topic: str
     topic_id: str = ""
     kind: str = "append"
@@ -34,6 +41,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead: int = 0
     schema: Any = None
     """Of the decoded values; the next step's contains it."""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        refuse_newer(f"step {self.version} of the archive of {self.topic}", self.format, FORMAT)
 
 
 def step_path(topic: str, version: int) -> str:

@@ -2,7 +2,7 @@
 
 An archive is what `chronik pipeline archive` writes. Its last step says by partition where it ends; that
 offset is the seam: records before it come from the archive, the others from the log, none from both. Files
-may be moved or replaced by a job at any time, so whoever reads them must be ready to look again.
+may be moved or replaced by a job at any time, so readers must be ready to look again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chronik.published.steps import DEAD_LETTERS, META, Step
-from chronik.query.pushdown import Bounds
+from chronik.published.steps import DEAD_LETTERS, META, PublishedStep
+from chronik.query.messages import QueryError
+from chronik.query.pushdown import RowBounds
 from chronik.query.tables import HEADERS_TYPE, TEXT, TIMESTAMP, column_names, literal, quoted
 
-__all__ = ["Archive", "Archived", "ArchivedFile"]
+__all__ = ["Archive", "ArchivedFile", "ArchivedTopic"]
 
 log = logging.getLogger(__name__)
 
@@ -39,19 +40,19 @@ class Footer(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedFile:
     staged: Path
-    """Where it was made; it is moved from here once."""
+    """Staging path. The file is moved from here to `place` when its step is published."""
     place: Path
     ranges: Mapping[int, tuple[int, int]]
-    """By partition, offsets that its records lie between, the end left out."""
+    """By partition, first offset of its records and the offset behind the last."""
     topic_ids: frozenset[str]
-    """More than one if compaction put files of a topic and of its successor together."""
+    """More than one if the compact job merged files of a topic and of its successor of the same name."""
 
     @property
     def is_dead(self) -> bool:
-        """Holds records as they came, because they could not be decoded."""
+        """Whether it holds dead letters: raw records that could not be decoded."""
         return f"/{DEAD_LETTERS}/" in str(self.place)
 
-    def may_hold(self, bounds: Bounds) -> bool:
+    def may_hold(self, bounds: RowBounds) -> bool:
         """Whether a query with these bounds can see one of its records."""
         if not any(
             bounds.partition in (None, number) and low < bounds.end_offset and bounds.first_offset < high
@@ -69,13 +70,13 @@ class ArchivedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedTopic:
     """The archive of one topic at one moment."""
 
     ends: Mapping[int, int]
     """By partition, the first offset that it does not hold."""
     files: tuple[tuple[Path, Footer, bool], ...]
-    """Those that matter, with whether they are dead letters."""
+    """Files that the query may need; the flag says whether they hold dead letters."""
 
     @property
     def rows(self) -> int:
@@ -87,10 +88,10 @@ class _Topic:
     versions: int = -1
     """The last step that was read."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By topic id: a topic may be deleted and made anew under its name."""
+    """By topic id, since a topic may be deleted and created again under the same name."""
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     is_table: bool = False
-    """Delta or Iceberg: the files are theirs, and so is the list of them."""
+    """A Delta or Iceberg table, which keeps its own list of files."""
 
 
 class Archive:
@@ -101,8 +102,20 @@ class Archive:
         self._topics: dict[str, _Topic] = {}
         self._footers: dict[Path, Footer] = {}
 
-    def look(self, name: str, topic_id: str, bounds: Bounds) -> Archived | None:
-        """The archive of this topic now, None if there is none. FileNotFoundError if it is changing."""
+    def look(self, name: str, topic_id: str, bounds: RowBounds) -> ArchivedTopic | None:
+        """The archive of this topic now, None if there is none. FileNotFoundError if it is changing,
+        QueryError if a file of it cannot be read."""
+        try:
+            return self._look(name, topic_id, bounds)
+        except FileNotFoundError:
+            raise
+        except (msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, RecursionError) as error:
+            log.warning("the archive of %s cannot be read: %s", name, error)
+            raise QueryError(
+                503, "archive_damaged", f"The archive of {name} cannot be read; the node's log says why."
+            ) from None
+
+    def _look(self, name: str, topic_id: str, bounds: RowBounds) -> ArchivedTopic | None:
         topic = self._topics.setdefault(name, _Topic())
         self._read_steps(name, topic)
         ends = topic.ends.get(topic_id)
@@ -116,18 +129,18 @@ class Archive:
                 log.warning("%s holds records of a deleted topic, too: the archive is not used", file.place)
                 return None
             files.append((file.find(), self._footer(file), file.is_dead))
-        return Archived(ends, tuple(files))
+        return ArchivedTopic(ends, tuple(files))
 
     def _read_steps(self, name: str, topic: _Topic) -> None:
         folder = self.root / META / name
         names = sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
         for each in names:
             if each.partition(".")[0].isdecimal() and int(each.partition(".")[0]) > topic.versions:
-                step = msgspec.json.decode((folder / each).read_bytes(), type=Step)
+                step = msgspec.json.decode((folder / each).read_bytes(), type=PublishedStep)
                 self._take_step(topic, step)
                 topic.versions = step.version
 
-    def _take_step(self, topic: _Topic, step: Step) -> None:
+    def _take_step(self, topic: _Topic, step: PublishedStep) -> None:
         if step.rows and not step.moves and not topic.is_table:
             topic.is_table = True
             log.warning("the archive of %s is no plain Parquet: SQL reads its log only", step.topic)
@@ -156,8 +169,8 @@ class Archive:
         return found
 
 
-def relations(archived: Archived) -> Iterator[tuple[str, bool]]:
-    """SELECTs over the files, and whether their `value` is bytes that nobody has decoded.
+def relations(archived: ArchivedTopic) -> Iterator[tuple[str, bool]]:
+    """SELECTs over the files, each with whether its `value` is undecoded bytes.
 
     Files of one schema are one SELECT: their schemas grow from step to step.
     """

@@ -1,4 +1,4 @@
-"""What bytes a record must have to be found by a query: pure, and never stricter than the search itself.
+"""Which bytes a record must contain for a query to match it. Pure; never stricter than the search itself.
 
 A record that is in no index yet can only be found by a query if a condition holds for its raw bytes: the
 words of a `term` stand there, at least one of the words of a `match`, and so on. Checking that takes a
@@ -36,15 +36,16 @@ from chronik.query.dsl import (
 __all__ = ["ANYTHING", "Condition", "Piece", "condition_of"]
 
 EXACT_MAX: Final = 2**53
-"""Whole numbers below are the same as numbers with a fraction."""
+"""Below this, every integer equals its 64-bit float."""
 DIGITS_MAX: Final = 15
-"""Of two decimal numbers with so many digits at most, no two are the same 64-bit number."""
+"""Two different decimal numbers with at most this many digits are never the same 64-bit float."""
 _ESCAPE: Final = b"\\u"
-"""The only way for JSON to write a letter or digit as something else."""
+"""The only escape by which JSON can write a letter or digit with other bytes."""
 _PLAIN: Final = re.compile(r"[0-9a-jl-z]+")
-"""ASCII letters that only their own capitals become when lower-cased: k also comes from the Kelvin sign."""
+"""Digits, and ASCII letters that come only from their own capitals by lower-casing. Not k: the Kelvin sign
+becomes k, too."""
 _DOTTED: Final = "i\u0307"
-"""What a Turkish capital i becomes."""
+"""What the Turkish dotted capital I becomes when it is lower-cased."""
 _DIGITS: Final = bytes.maketrans(b"123456789.", b"0" * 10)
 _ODD: Final = re.compile(
     rb"[:,\[\s]-?[0-9]+(?:\.[0-9]+)?e[-+]?[0-9]"  # 5e0
@@ -57,7 +58,7 @@ class Piece(NamedTuple):
     """A record, or a batch of them."""
 
     text: bytes
-    """Keys and values, capital ASCII letters made small."""
+    """Keys and values, with ASCII letters lower-cased."""
     partition: int
     offsets: tuple[int, int]
     """The first and the last."""
@@ -78,7 +79,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number that JSON writes with these digits, more zeros behind its point, or in an odd way."""
+    """A number. JSON may write it with these digits, with more zeros after the point, or in another form."""
 
     digits: bytes
     pattern: re.Pattern[bytes]
@@ -94,7 +95,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """One of the record's own numbers; both ends included."""
+    """A range of partition, offset or timestamp; both ends included."""
 
     field: str
     low: int | None
@@ -144,7 +145,7 @@ def _either(parts: Iterable[Condition]) -> Condition:
 
 
 def condition_of(body: Any) -> Condition:
-    """Of a query that the translator has taken: what is wrong with others is its to say."""
+    """The query must have passed the translator, which reports mistakes."""
     kind, inner = single(body, "query")
     match kind:
         case "match_none":
@@ -174,7 +175,7 @@ def condition_of(body: Any) -> Condition:
 
 
 def _contains(text: str) -> Condition:
-    """The longest part of these letters that stands in the bytes as it stands here."""
+    """Contains the longest part of the text that raw bytes can only write in one way."""
     words = _PLAIN.findall(text.lower().replace(_DOTTED, " "))
     return Contains(max(words, key=len).encode()) if words else ANYTHING
 
@@ -289,7 +290,7 @@ def _id(text: str) -> Condition:
 
 
 def _clauses(must: Sequence[Condition], should: Sequence[Condition], least: int | None = None) -> Condition:
-    """`should` only orders what `must` finds, unless so many are asked for."""
+    """Beside `must`, `should` only affects the order, unless at least `least` of its clauses must match."""
     if should and least != 0 and (least or not must):
         return _every([*must, _either(should)])
     return _every(must)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -22,8 +23,13 @@ __all__ = ["Translator"]
 
 DEPTH_MAX: Final = 20
 CLAUSES_MAX: Final = 1024
+PHRASE_WORDS_MAX: Final = 256
+"""The work of a phrase grows with the square of its words."""
+NEAR_CHARS_MAX: Final = 200
+"""Longest prefix or fuzzy word. tantivy makes an automaton of it for each field, about 1 KiB a character."""
 LOOKS_MAX: Final = 20_000
 """Words times the fields they are looked for in, where no field is named."""
+BOOST_MAX: Final = 1e6
 ALIASES: Final[Mapping[str, str]] = {
     "@timestamp": "_timestamp",
     "timestamp_ms": "_timestamp",
@@ -80,7 +86,7 @@ class Translator:
                 return self._bool(inner, depth)
             case "constant_score":
                 query = self.translate(needed(inner, "filter"), depth + 1)
-                return tantivy.Query.const_score_query(query, float(inner.get("boost", 1.0)))
+                return tantivy.Query.const_score_query(query, boost_of(inner))
             case "query_string" | "simple_query_string":
                 return self._query_string(inner)
             case "multi_match":
@@ -157,7 +163,9 @@ class Translator:
         return self._number(field, number) if type(number) in (int, float) else []
 
     def _number(self, field: str, number: float) -> list[tantivy.Query]:
-        """JSON keeps 5 and 5.0 apart, people do not."""
+        """The index keeps 5 and 5.0 apart, so both are looked for. NaN and infinities match nothing."""
+        if not abs(number) <= sys.float_info.max:
+            return []
         wanted: list[float] = [float(number)]
         if float(number).is_integer() and abs(number) < 2**63:
             wanted.append(int(number))
@@ -174,6 +182,8 @@ class Translator:
             return tantivy.Query.empty_query()
         if len(tokens) == 1:
             return self._word(field, tokens[0])
+        if len(tokens) > PHRASE_WORDS_MAX:
+            raise wrong(f"A phrase has at most {PHRASE_WORDS_MAX} words.")
         places = self._places(field)
         return _any([tantivy.Query.phrase_query(self._schema, one, list(tokens)) for one in places])
 
@@ -207,6 +217,8 @@ class Translator:
         return self._near(field, text, 0, prefix=True)
 
     def _near(self, field: str, text: str, distance: int, prefix: bool = False) -> tantivy.Query:
+        if len(text) > NEAR_CHARS_MAX:
+            raise wrong(f"A prefix or a fuzzy word has at most {NEAR_CHARS_MAX} characters.")
         places = self._places(field)
         return _any(
             [
@@ -257,7 +269,7 @@ class Translator:
                 with_high,
             )
         if low is not None and high is not None and not isinstance(low, str) and not isinstance(high, str):
-            # tantivy cannot compare ends of which one is whole and the other is not.
+            # tantivy cannot take an integer and a float as bounds of one range.
             sides = [{name: bounds[name]} for name in ("gt", "gte", "lt", "lte") if name in bounds]
             both = [(tantivy.Occur.Must, self._range_at(field, side)) for side in sides]
             return tantivy.Query.boolean_query(both)
@@ -271,7 +283,10 @@ class Translator:
 
     def _ids(self, inner: Any) -> tantivy.Query:
         wanted = []
-        for one in needed(inner, "values"):
+        values = needed(inner, "values")
+        if not isinstance(values, list):
+            raise wrong("values is a list of ids.")
+        for one in values:
             partition, dash, offset = str(one).partition("-")
             if not (dash and partition.isdecimal() and offset.isdecimal()):
                 raise wrong(f"{one!r} is no id: ids are PARTITION-OFFSET.")
@@ -305,13 +320,15 @@ class Translator:
         if occurs == {tantivy.Occur.MustNot}:
             parts.append((tantivy.Occur.Must, tantivy.Query.all_query()))
         least = inner.get("minimum_should_match")
-        if least is not None and not isinstance(least, int):
-            raise wrong("minimum_should_match is a whole number.")
+        if least is not None and not (isinstance(least, int) and 0 <= least <= CLAUSES_MAX):
+            raise wrong(f"minimum_should_match is a whole number from 0 to {CLAUSES_MAX}.")
         return tantivy.Query.boolean_query(parts, least)
 
     def _multi_match(self, inner: Any) -> tantivy.Query:
-        fields = inner.get("fields") or ["_text"]
         text = needed(inner, "query")
+        fields = inner.get("fields") or ["_text"]
+        if not isinstance(fields, list):
+            raise wrong("fields is a list of names.")
         kind = "match_phrase" if inner.get("type") == "phrase" else "match"
         queries = [self.translate({kind: {str(field).partition("^")[0]: text}}) for field in fields]
         return tantivy.Query.disjunction_max_query(queries)
@@ -378,7 +395,16 @@ class Translator:
 def field_of(name: str) -> str:
     """A record's own field, or a path into the JSON value."""
     name = ALIASES.get(name.removesuffix(".keyword"), name.removesuffix(".keyword"))
+    if not name:
+        raise wrong("A field has a name.")
     return name if name in NUMBERS or name in TEXTS else f"json.{name}"
+
+
+def boost_of(inner: Mapping[str, Any]) -> float:
+    boost = inner.get("boost", 1.0)
+    if isinstance(boost, bool) or not isinstance(boost, int | float) or not 0 <= boost <= BOOST_MAX:
+        raise wrong(f"boost is a number from 0 to {BOOST_MAX:g}.")
+    return float(boost)
 
 
 def whole(field: str, value: Any) -> int:

@@ -1,7 +1,7 @@
-"""The node's side of the child process: starts it when needed, restarts it, passes questions on.
+"""The node's side of search and SQL: tells the search process what to index, and passes questions on.
 
-Only bytes on pipes connect the two. A child that dies fails the questions it had; a child that hangs fails
-them by their deadlines. Nothing else in the node waits for it.
+Search and SQL have a process each, since only SQL runs programs of strangers: what it does to its process
+must not end searches. Nothing else in the node waits for either.
 """
 
 from __future__ import annotations
@@ -9,40 +9,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-import msgspec
+from typing import Any, BinaryIO, Final
 
 from chronik.config import Settings
 from chronik.metadata import events as e
 from chronik.metadata.store import MetadataStore
 from chronik.metrics import Histogram, clock
 from chronik.model import TopicPartition
+from chronik.query.installed import NOT_INSTALLED, is_installed
 from chronik.query.messages import (
-    Answer,
     Assignment,
+    Credentials,
+    IndexProgress,
+    LogLosses,
+    Logs,
     PartitionProgress,
-    Progress,
     QueryError,
-    Question,
-    read_frame,
-    write_frame,
 )
+from chronik.query.process import QueryProcess
 from chronik.replication.manager import ReplicaManager
+from chronik.replication.partition import Partition
+from chronik.tasks import Tasks
 
-__all__ = ["QueryGateway"]
+__all__ = ["QueryGateway", "log_states"]
 
 log = logging.getLogger(__name__)
 
-BACKOFF_SECONDS: Final = 0.2
-BACKOFF_SECONDS_MAX: Final = 10.0
-STEADY_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 2.0
-WAITING_MAX: Final = 1_000
-Message: TypeAlias = Answer | Progress
+SEARCH_GRACE_SECONDS: Final = 10.0
+"""How long a cancelled search may go on. It cannot be interrupted."""
+SQL_GRACE_SECONDS: Final = 3.0
+SQL_SILENCE_CPU_SECONDS_MAX: Final = 5.0
+"""Processor time without a ping answer. Converting a value of millions of elements blocks the loop."""
+RESULTS_OPEN_MAX: Final = 16
+"""SQL results that clients may read at once. Each is a file of at most `sql_result_bytes_max`."""
+TELL_SECONDS: Final = 1.0
+"""How often the search process hears what logs have deleted. Each search says so, too."""
+TELL_AT_ONCE: Final = 500
+"""Partitions that are checked before other tasks get a turn."""
 
 _RELEVANT: Final = (
     e.TopicCreated,
@@ -50,6 +57,7 @@ _RELEVANT: Final = (
     e.PartitionAssigned,
     e.LeaderChanged,
     e.ConfigChanged,
+    e.BrokerRegistered,
     e.Resync,
 )
 
@@ -61,45 +69,63 @@ class QueryGateway:
         metadata: MetadataStore,
         replicas: ReplicaManager,
         *,
-        kafka_port: int,
+        kafka: tuple[str, int],
+        endpoint: str = "kafka",
+        credentials: Callable[[], Credentials | None] = lambda: None,
     ) -> None:
+        """`kafka` is where query processes find this node, `endpoint` the listener that they use on others,
+        `credentials` what they log in with now, where brokers ask for any."""
         self._settings = settings
         self._metadata = metadata
         self._replicas = replicas
-        self._kafka_port = kafka_port
-        self._process: asyncio.subprocess.Process | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._next_id = 0
+        self._kafka = kafka
+        self._endpoint = endpoint
+        self._ask_credentials = credentials
+        self._root = Path(settings.data_dir) / "query"
+        self.search = QueryProcess(
+            "search",
+            lambda: self._options("search"),
+            grace_seconds=SEARCH_GRACE_SECONDS,
+            on_start=self._first_messages,
+            on_progress=self._on_progress,
+        )
+        self.sql = QueryProcess(
+            "sql",
+            lambda: self._options("sql"),
+            grace_seconds=SQL_GRACE_SECONDS,
+            silence_cpu_seconds_max=SQL_SILENCE_CPU_SECONDS_MAX,
+            on_start=self._credentials,
+            on_abandoned=self._discard,
+        )
+        self._results_open = 0
+        self._ports: list[int] = []
         self._assigned: Assignment | None = None
         self._assign_scheduled = False
+        self._told: dict[TopicPartition, LogLosses] = {}
+        self._tasks = Tasks("query gateway")
+        self._is_telling = False
         self._closed = False
-        self.restarts = 0
+        self.is_installed = is_installed()
+        """False on a node without the extra `query`: every question is refused, nothing is indexed."""
         self.progress: dict[TopicPartition, PartitionProgress] = {}
         self.seconds: dict[str, Histogram] = {}
 
     @property
-    def is_up(self) -> bool:
-        return self._process is not None and self._process.returncode is None
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
+    def processes(self) -> tuple[QueryProcess, ...]:
+        return self.search, self.sql
 
     def start(self) -> None:
         """Follow the metadata; the process itself waits for a reason to exist."""
+        if not self.is_installed:
+            log.info("%s", NOT_INSTALLED)
+            return
         self._metadata.bus.listen(self._on_event)
         self._update_assignment()
 
     async def close(self) -> None:
         self._closed = True
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-        await self._end(self._process)
-        self._fail_all("The node is stopping.")
+        await self._tasks.close()
+        await asyncio.gather(*(process.close() for process in self.processes))
 
     # --- what to index -----------------------------------------------------------------------------
 
@@ -108,8 +134,19 @@ class QueryGateway:
             self._assign_scheduled = True
             asyncio.get_running_loop().call_soon(self._update_assignment)
 
+    def _update_ports(self) -> None:
+        """A process may connect only to ports that it was started with, so a new broker port restarts it."""
+        brokers = self._metadata.state.brokers.values()
+        endpoints = (broker.endpoints.get(self._endpoint) for broker in brokers)
+        ports = {endpoint.port for endpoint in endpoints if endpoint is not None}
+        if not ports <= set(self._ports):
+            self._ports = sorted(ports | set(self._ports))
+            for process in self.processes:
+                process.replace()
+
     def _update_assignment(self) -> None:
         self._assign_scheduled = False
+        self._update_ports()
         if self._settings.disable_realtime_index or self._closed:
             return
         topics: dict[str, tuple[str, list[int]]] = {}
@@ -126,131 +163,140 @@ class QueryGateway:
         self._assigned = assignment
         kept = {TopicPartition(name, number) for name, (_, ns) in topics.items() for number in ns}
         self.progress = {tp: seen for tp, seen in self.progress.items() if tp in kept}
-        if self.is_up:
-            self._send(assignment)
+        if not self._is_telling:
+            self._is_telling = True
+            self._tasks.spawn(self._keep_telling(), "what logs lost")
+        if self.search.is_up:
+            self._told = {}
+            self.search.send(self._news(self._followed()))
+            self.search.send(assignment)
         else:
-            self._keep()
+            self.search.keep()
+
+    def _credentials(self) -> tuple[Credentials, ...]:
+        found = self._ask_credentials()
+        return () if found is None else (found,)
+
+    def renew_credentials(self) -> None:
+        """Tell processes that run what to connect with from now on: brokers show other certificates."""
+        for process in self.processes:
+            for credentials in self._credentials():
+                process.send(credentials)
+
+    def _first_messages(self) -> Sequence[Assignment | Credentials | Logs]:
+        if self._assigned is None:
+            return self._credentials()
+        self._told = {}
+        return *self._credentials(), self._news(self._followed()), self._assigned
+
+    def _followed(self) -> list[Partition]:
+        """The partitions that the search process indexes."""
+        topics = {} if self._assigned is None else self._assigned.topics
+        wanted = [TopicPartition(name, number) for name, (_, numbers) in topics.items() for number in numbers]
+        return [here for tp in wanted if (here := self._replicas.get(tp)) is not None]
+
+    def _news(self, partitions: Iterable[Partition]) -> Logs:
+        """Losses of these partitions that the search process does not know yet."""
+        news = [one for one in partitions if self._told.get(one.tp) != _state(one)]
+        self._told |= {one.tp: _state(one) for one in news}
+        return log_states(news)
+
+    async def _keep_telling(self) -> None:
+        """DeleteRecords, retention and compaction raise no event, so logs are polled."""
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            followed = self._followed()
+            self._told = {one.tp: seen for one in followed if (seen := self._told.get(one.tp)) is not None}
+            for first in range(0, len(followed), TELL_AT_ONCE):
+                await asyncio.sleep(0)
+                if self.search.is_up and (news := self._news(followed[first : first + TELL_AT_ONCE])).topics:
+                    self.search.send(news)
+
+    def _on_progress(self, progress: IndexProgress) -> None:
+        self.progress = {TopicPartition(one.topic, one.partition): one for one in progress.partitions}
 
     # --- questions ---------------------------------------------------------------------------------
 
     async def ask(self, method: str, body: Any, *, timeout_s: float) -> Any:
-        """The child's answer; QueryError with what an HTTP client should be told."""
+        """The answer of the process that does this; QueryError with the answer for an HTTP client."""
+        return (await self._ask(method, body, timeout_s))[1]
+
+    async def ask_rows(self, body: Any, *, timeout_s: float) -> tuple[Mapping[str, Any], BinaryIO]:
+        """The description of a SQL result, and its file, which is deleted when it is closed."""
+        if self._results_open >= RESULTS_OPEN_MAX:
+            raise QueryError(503, "too_busy", f"{RESULTS_OPEN_MAX} results of SQL are being read.")
+        self._results_open += 1
+        try:
+            number, answer = await self._ask("sql", body, timeout_s)
+            return answer, self._open_result(number)
+        except BaseException:
+            self._results_open -= 1
+            raise
+
+    def close_rows(self, file: BinaryIO) -> None:
+        file.close()
+        self._results_open -= 1
+
+    async def _ask(self, method: str, body: Any, timeout_s: float) -> tuple[int, Any]:
         began = clock()
-        self._keep()
-        if len(self._waiting) >= WAITING_MAX:
-            raise QueryError(503, "too_busy", "Too many queries are under way.")
-        self._next_id += 1
-        question = Question(id=self._next_id, method=method, body=body)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._up.wait()
-                self._waiting[question.id] = future
-                self._send(question)
-                answer = await future
-        except TimeoutError:
-            raise QueryError(504, "timed_out", f"No answer within {timeout_s:g} s.") from None
-        finally:
-            self._waiting.pop(question.id, None)
+        self.require_installed()
+        process = self.search if method in ("search", "indices") else self.sql
+        answered = await process.ask(method, body, timeout_s=timeout_s)
         self.seconds.setdefault(method, Histogram()).observe(clock() - began)
-        if answer.status != 200:
-            raise QueryError(answer.status, answer.code, answer.message)
-        return answer.body
+        return answered
 
-    def _send(self, message: Question | Assignment) -> None:
-        process = self._process
-        if process is not None and process.stdin is not None and not process.stdin.is_closing():
-            write_frame(process.stdin, message)
+    def require_installed(self) -> None:
+        if not self.is_installed:
+            raise QueryError(501, "query_not_installed", NOT_INSTALLED)
 
-    # --- the process -------------------------------------------------------------------------------
+    def _result_path(self, number: int) -> Path:
+        """Made of the question's number alone: the child has no say in what the node opens."""
+        return self._root / "sql" / ".results" / str(number)
 
-    def _keep(self) -> None:
-        if self._keeper is None and not self._closed:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep_running())
+    def _open_result(self, number: int) -> BinaryIO:
+        path = self._result_path(number)
+        try:
+            found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            path.unlink()
+        except OSError as error:
+            log.error("the result of a query cannot be read: %s", error)
+            raise QueryError(500, "internal_error", "The result is gone; the node's log says why.") from None
+        file = os.fdopen(found, "rb", buffering=0)
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            file.close()
+            raise QueryError(500, "internal_error", "The result is no file.")
+        return file
 
-    async def _keep_running(self) -> None:
-        backoff = BACKOFF_SECONDS
-        loop = asyncio.get_running_loop()
-        while not self._closed:
-            began = loop.time()
-            try:
-                await self._run_once()
-            except OSError as error:
-                log.error("the query process cannot be started: %s", error)
-            self._up.clear()
-            self.progress.clear()
-            self._fail_all("The query process ended; it is started again.")
-            self.restarts += 1
-            backoff = BACKOFF_SECONDS if loop.time() - began > STEADY_SECONDS else backoff
-            code = self._process.returncode if self._process is not None else None
-            log.warning("the query process ended (%s); it is started again in %.1f s", code, backoff)
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, BACKOFF_SECONDS_MAX)
+    def _discard(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            self._result_path(number).unlink()
 
-    async def _run_once(self) -> None:
-        options = {
-            "data_dir": str(Path(self._settings.data_dir) / "query"),
-            "host": self._settings.reachable_here,
-            "port": self._kafka_port,
-            "log_level": self._settings.log_level.upper(),
-            "sql_memory_bytes": self._settings.sql_memory_bytes_max,
-            "sql_rows_max": self._settings.sql_rows_max,
-            "sql_seconds_max": self._settings.sql_timeout_ms / 1000,
-            "archive_dir": _path(self._settings.archive_dir),
-            "realtime_index": not self._settings.disable_realtime_index,
-            "published_index_dir": _path(self._settings.published_index_dir),
+    def _options(self, kind: str) -> Mapping[str, Any]:
+        settings = self._settings
+        return {
+            "kind": kind,
+            "data_dir": str(self._root),
+            "host": self._kafka[0],
+            "port": self._kafka[1],
+            "ports": self._ports,
+            "log_level": settings.log_level.upper(),
+            "search_memory_bytes": settings.search_memory_bytes_max,
+            "sql_memory_bytes": settings.sql_memory_bytes_max,
+            "sql_result_bytes_max": settings.sql_result_bytes_max,
+            "sql_rows_max": settings.sql_rows_max,
+            "sql_seconds_max": settings.sql_timeout_ms / 1000,
+            "archive_dir": _path(settings.archive_dir),
+            "realtime_index": not settings.disable_realtime_index,
+            "published_index_dir": _path(settings.published_index_dir),
+            "decompressed_bytes_max": settings.decompressed_bytes_max,
         }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "chronik.query.child",
-            msgspec.json.encode(options).decode(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=1 << 20,
-        )
-        self._process = process
-        try:
-            if self._assigned is not None:
-                self._send(self._assigned)
-            self._up.set()
-            assert process.stdout is not None
-            await self._listen(process.stdout)
-            await process.wait()
-        finally:
-            await asyncio.shield(self._end(process))
-
-    async def _listen(self, stdout: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(Message)
-        while (frame := await read_frame(stdout)) is not None:
-            message: Message = decoder.decode(frame)
-            if isinstance(message, Progress):
-                self.progress = {TopicPartition(one.topic, one.partition): one for one in message.partitions}
-            elif (future := self._waiting.get(message.id)) is not None and not future.done():
-                future.set_result(message)
-
-    async def _end(self, process: asyncio.subprocess.Process | None) -> None:
-        """Close its stdin, which is how it learns that it is over; kill what does not listen."""
-        if process is None or process.returncode is not None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-    def _fail_all(self, why: str) -> None:
-        for question_id, future in self._waiting.items():
-            if not future.done():
-                future.set_result(Answer(id=question_id, status=503, code="unavailable", message=why))
 
     # --- figures -----------------------------------------------------------------------------------
 
     def lag(self) -> Mapping[TopicPartition, int]:
         """Committed records that are not indexed yet, per searchable partition led here."""
+        if not self.is_installed:
+            return {}
         out = {}
         for partition in self._replicas.all():
             if partition.is_leader and partition.config.searchable:
@@ -258,6 +304,19 @@ class QueryGateway:
                 reached = partition.log_start_offset if seen is None else seen.next_offset
                 out[partition.tp] = max(0, partition.last_stable_offset - reached)
         return out
+
+
+def log_states(partitions: Iterable[Partition]) -> Logs:
+    topics: dict[str, dict[int, LogLosses]] = {}
+    for one in partitions:
+        topics.setdefault(str(one.topic_id), {})[one.tp.partition] = _state(one)
+    return Logs(topics=topics)
+
+
+def _state(partition: Partition) -> LogLosses:
+    lost = partition.log.retirement
+    compaction = lost.last_compaction if partition.config.is_compacted else -1
+    return LogLosses(partition.log_start_offset, compaction, lost.compacted_below)
 
 
 def _path(given: Path | None) -> str | None:

@@ -8,6 +8,7 @@ one. Searches read it up to the offset where the node's own index begins, so not
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import tantivy
 
 from chronik.published.documents import FORMAT, read_manifest
 from chronik.published.paths import Paths
-from chronik.query.index import IndexDamaged, Snapshot, verify
+from chronik.query.index import IndexDamaged, IndexSnapshot, verify
 
 __all__ = ["History", "PublishedIndex"]
 
@@ -25,24 +26,32 @@ log = logging.getLogger(__name__)
 
 
 class PublishedIndex:
-    def __init__(self, path: Path, ends: Mapping[int, int]) -> None:
+    def __init__(self, path: Path, ends: Mapping[int, int], view: Path) -> None:
+        """`view` is a folder of our own for links to its files: tantivy makes a lock file beside them,
+        and what is published is only read here."""
         self.path = path
         self.ends = ends
         """By partition, the first offset that it does not hold."""
         try:
             paths = tuple(Paths.load(path))
-            index = tantivy.Index.open(str(path))
+            shutil.rmtree(view, ignore_errors=True)
+            view.mkdir(parents=True)
+            for file in path.iterdir():
+                if file.suffix != ".lock":
+                    (view / file.name).symlink_to(file.resolve())
+            index = tantivy.Index.open(str(view))
         except (ValueError, OSError) as error:
             raise IndexDamaged(str(error)) from error
         index.config_reader("manual")
-        self.snapshot = Snapshot(index, index.searcher(), paths, ends)
+        self.snapshot = IndexSnapshot(index, index.searcher(), paths, ends)
 
 
 class History:
     """The published indexes under one folder. Used by several threads."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, views: Path) -> None:
         self._root = root
+        self._views = views
         self._open: dict[str, PublishedIndex] = {}
         self._checked: dict[str, set[tuple[str, int, int]]] = {}
         self._lock = threading.Lock()
@@ -59,18 +68,21 @@ class History:
                 self._open.pop(topic, None)
                 return None
             if manifest.format != FORMAT:
-                raise IndexDamaged(f"it has format {manifest.format}, not {FORMAT}")
+                raise IndexDamaged(
+                    f"it has format {manifest.format} and this release reads {FORMAT}: "
+                    "publish it again with this release's `chronik pipeline index`, or upgrade the nodes"
+                )
             path = folder / manifest.path
             known = self._open.get(topic)
             if known is None or known.path != path:
                 self._check(topic, path)
                 ends = {int(number): end for number, end in manifest.offsets.items() if number.isdecimal()}
-                known = self._open[topic] = PublishedIndex(path, ends)
+                known = self._open[topic] = PublishedIndex(path, ends, self._views / topic)
                 log.info("searches of %s use the published index %s", topic, path)
             return known
 
     def _check(self, topic: str, path: Path) -> None:
-        """Files keep their names and times from one published index to the next: new ones are checked."""
+        """Check the files that earlier published indexes did not have. Others keep their names and times."""
         try:
             self._checked[topic] = verify(path, self._checked.get(topic, set()))
         except OSError as error:

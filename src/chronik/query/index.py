@@ -12,7 +12,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,21 +24,30 @@ from chronik.query.dsl import Translator
 from chronik.query.messages import QueryError
 from chronik.records.reader import Row
 
-__all__ = ["EVERYTHING", "IndexDamaged", "Snapshot", "Span", "TopicIndex", "find", "snapshot_of", "verify"]
+__all__ = [
+    "EVERYTHING",
+    "IndexDamaged",
+    "IndexSnapshot",
+    "Span",
+    "TopicIndex",
+    "find",
+    "snapshot_of",
+    "verify",
+]
 
 WRITER_BYTES: Final = 96 * 1024 * 1024
-"""What it needs at most; it takes it as records come. With less it writes more segments and merges them."""
+"""Most memory that a writer takes, as records come. With less it would write and merge more segments."""
 SMALL_WRITER_BYTES: Final = 15_000_000
 """The least that tantivy takes."""
 WRITER_THREADS: Final = 2
-"""One takes documents while the other writes its segment out."""
+"""Writer threads: one takes documents while the other writes its segment."""
 _PARTITIONS_MAX: Final = 65_000
 _FOOTER_MAGIC: Final = 1337
 _FOOTER_TAIL: Final = struct.Struct("<II")
 
 
 Span: TypeAlias = tuple[int, int | None]
-"""Offsets from the first up to the second, which is left out; None for no end."""
+"""First offset, and the offset behind the last; None for no end."""
 EVERYTHING: Final[Span] = (0, None)
 
 
@@ -62,21 +71,23 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What can be found, taken together: searches between two commits all see the same."""
+class IndexSnapshot:
+    """The state of the index at a commit. All searches until the next commit see this state."""
 
     index: tantivy.Index
     searcher: tantivy.Searcher
     paths: Sequence[str]
     reached: Mapping[int, int]
     """By partition, the offset up to which it holds everything."""
+    starts: Mapping[int, int] = field(default_factory=dict)
+    """By partition, the offset before which it holds nothing."""
 
 
 class TopicIndex:
     """Not safe for use from two threads at once, except that `search` may run beside the writing methods."""
 
     def __init__(self, path: Path) -> None:
-        """Open what is there, or begin anew. Raises IndexDamaged for files that cannot be trusted."""
+        """Open the index that is there, or create an empty one. IndexDamaged if files cannot be trusted."""
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         mark = path / FORMAT_FILE
@@ -99,6 +110,7 @@ class TopicIndex:
         self._schema = self._index.schema
         self._writer: tantivy.IndexWriter | None = None
         self._documents: Documents | None = None
+        self._starts: dict[int, int] = {}
         self.snapshot = self._look({})
         self._held = self._partitions()
         self._seen: dict[str, tuple[int, int]] = {}
@@ -115,13 +127,13 @@ class TopicIndex:
     # --- writing -----------------------------------------------------------------------------------
 
     def add(self, partition: int, rows: Sequence[Row]) -> int:
-        """Take these records in; they can be found after `commit`. Returns how many there were."""
+        """Take these records in; they can be found after `commit`. Returns how many were left out."""
         if self._documents is None:
             self._documents = Documents(self._open_writer(), self._paths)
         self._held |= {partition}
-        self._documents.add_rows(partition, rows)
+        left_out = self._documents.add_rows(partition, rows)
         self.pending += len(rows)
-        return len(rows)
+        return left_out
 
     def _open_writer(self) -> tantivy.IndexWriter:
         if self._writer is None:
@@ -144,17 +156,26 @@ class TopicIndex:
         """Say how far it is where there was nothing to add."""
         self.snapshot = replace(self.snapshot, reached=dict(reached))
 
-    def _look(self, reached: Mapping[int, int]) -> Snapshot:
-        return Snapshot(self._index, self._index.searcher(), tuple(self._paths), dict(reached))
+    def _look(self, reached: Mapping[int, int]) -> IndexSnapshot:
+        searcher, paths = self._index.searcher(), tuple(self._paths)
+        return IndexSnapshot(self._index, searcher, paths, dict(reached), dict(self._starts))
 
     def purge(self, partition: int, before_offset: int) -> None:
-        """Forget documents of records that the log no longer has."""
-        writer = self._open_writer()
-        old = tantivy.Query.range_query(
-            self._schema, "_offset", tantivy.FieldType.Unsigned, 0, before_offset, include_upper=False
-        )
-        both = [(tantivy.Occur.Must, self._of(partition)), (tantivy.Occur.Must, old)]
-        writer.delete_documents_by_query(tantivy.Query.boolean_query(both))
+        """Forget documents of records before the start of the log."""
+        self._starts[partition] = before_offset
+        if before_offset and (self.pending or self.count(partition, 0, before_offset)):
+            self._delete(partition, 0, before_offset)
+        else:
+            self.snapshot = replace(self.snapshot, starts=dict(self._starts))
+
+    def clear(self, partition: int, first_offset: int, end_offset: int) -> None:
+        """Forget everything between these offsets, before it is added anew. Searches see the change after the
+        next commit."""
+        self._delete(partition, first_offset, end_offset)
+
+    def _delete(self, partition: int, first_offset: int, end_offset: int) -> None:
+        between = _within(self._schema, {partition: (first_offset, end_offset)})
+        self._open_writer().delete_documents_by_query(between)
         self.pending += 1
 
     def rest(self) -> None:
@@ -166,6 +187,14 @@ class TopicIndex:
 
     def _of(self, partition: int) -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, "_partition", partition)
+
+    def count(self, partition: int, first_offset: int, end_offset: int | None) -> int:
+        """Documents between these offsets, as of the last commit."""
+        between = _within(self._schema, {partition: (first_offset, end_offset)})
+        return _count(self._index.searcher().search(between, 1))
+
+    def purged_below(self, partition: int) -> int:
+        return self._starts.get(partition, 0)
 
     def span(self, partition: int) -> tuple[int, int, int]:
         """First offset, offset behind the last, and number of documents of a partition."""
@@ -194,7 +223,7 @@ class TopicIndex:
         return sum(size for size, _ in self._seen.values())
 
     def narrowed(self, spans: Mapping[int, Span]) -> Mapping[int, Span]:
-        """Partitions are told apart only if there are others than those that are asked for."""
+        """Filter by partition only if the index has others than those wanted."""
         is_all = self._held <= spans.keys() and set(spans.values()) == {EVERYTHING}
         return {} if is_all else spans
 
@@ -212,12 +241,12 @@ class TopicIndex:
         self._seen = current
 
     def _committed(self) -> dict[str, tuple[int, int]]:
-        """Size and time of each file that the index's own list names: others are still being written."""
+        """Size and time of each file that the index lists. Others are still being written."""
         segments = _segments(self.path)
         return {name: seen for name, seen in _files(self.path).items() if name.partition(".")[0] in segments}
 
 
-def snapshot_of(rows: Mapping[int, Sequence[Row]]) -> Snapshot:
+def snapshot_of(rows: Mapping[int, Sequence[Row]]) -> IndexSnapshot:
     """An index of these records alone, in memory."""
     index, paths = tantivy.Index(index_schema()), Paths()
     writer = index.writer(SMALL_WRITER_BYTES, 1)
@@ -226,11 +255,11 @@ def snapshot_of(rows: Mapping[int, Sequence[Row]]) -> Snapshot:
         documents.add_rows(number, own)
     writer.commit()
     index.reload()
-    return Snapshot(index, index.searcher(), tuple(paths), {})
+    return IndexSnapshot(index, index.searcher(), tuple(paths), {})
 
 
 def find(
-    snapshot: Snapshot,
+    snapshot: IndexSnapshot,
     body: Any,
     spans: Mapping[int, Span],
     *,
@@ -244,11 +273,11 @@ def find(
     """
     index, searcher = snapshot.index, snapshot.searcher
     translator = Translator(index, snapshot.paths)
-    query = translator.translate(body)
-    if spans:
-        mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, mine)])
     try:
+        query = translator.translate(body)
+        if spans:
+            mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
+            query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, mine)])
         found = searcher.search(
             query,
             max(1, limit),

@@ -13,10 +13,11 @@ import logging
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,11 +25,13 @@ from chronik.client import Cluster, Consumer, Fetched, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ChronikError, TopicPartition
 from chronik.query.index import IndexDamaged, TopicIndex
-from chronik.query.messages import Assignment, PartitionProgress, Progress
-from chronik.query.pacing import Pace
+from chronik.query.messages import Assignment, IndexProgress, LogLosses, Logs, PartitionProgress
+from chronik.query.pacing import IndexerPace
+from chronik.query.rechecking import Rechecking, is_stale
+from chronik.query.skipping import Skipped, readable_rows
 from chronik.query.tail import Tail
 
-__all__ = ["Indexer", "Topic"]
+__all__ = ["IndexedTopic", "Indexer"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ COMMIT_SECONDS_MAX: Final = 2.0
 LEFT_PER_SECOND: Final = 100_000
 COMMIT_RECORDS: Final = 500_000
 TAILS_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What is read ahead of the indexes."""
+"""Bytes that are read ahead of the indexes."""
 ROWS_AT_ONCE: Final = 2_000
 REST_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 1.0
@@ -48,7 +51,7 @@ RETRY_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(slots=True)
-class Topic:
+class IndexedTopic:
     """A searchable topic and how far its index is."""
 
     name: str
@@ -60,14 +63,20 @@ class Topic:
     targets: dict[int, int] = field(default_factory=dict)
     """A partition is ready once it has reached the end that the log had when indexing began."""
     starts: dict[int, int] = field(default_factory=dict)
+    """Log start offsets. Documents before them are not found, and will be deleted from the index."""
     documents: dict[int, int] = field(default_factory=dict)
+    replaced: dict[int, int] = field(default_factory=dict)
+    rechecked: dict[int, int] = field(default_factory=dict)
+    recount: set[int] = field(default_factory=set)
+    """Partitions that lost documents since the last commit."""
     committed_at: float = 0.0
     is_gone: bool = False
     """Its index was thrown away."""
 
     @property
     def by_partition(self) -> tuple[dict[int, Any], ...]:
-        return self.positions, self.tails, self.targets, self.starts, self.documents
+        kept = self.positions, self.tails, self.targets, self.starts, self.documents
+        return *kept, self.replaced, self.rechecked
 
     @property
     def committed(self) -> Mapping[int, int]:
@@ -77,12 +86,19 @@ class Topic:
     def is_ready(self, partition: int) -> bool:
         return partition in self.committed and self.committed[partition] >= self.targets.get(partition, 0)
 
+    def learn_start(self, partition: int, start: int) -> None:
+        """The log start has moved. Ignored for partitions that are not indexed here."""
+        if start > self.starts.get(partition, start):
+            self.starts[partition] = start
+            self.tails[partition].skip_to(start)
+
     @property
     def is_behind(self) -> bool:
         return any(tail.next_part(self.positions[number]) for number, tail in self.tails.items())
 
     def is_due(self, now: float) -> bool:
-        """The more is left to read, the rarer: nothing is read meanwhile, and segments are merged later."""
+        """Commits are rarer while more is left to index: each one stops indexing, and its segments must be
+        merged later."""
         left = sum(tail.position - self.positions[number] for number, tail in self.tails.items())
         seconds = min(COMMIT_SECONDS + left / LEFT_PER_SECOND, COMMIT_SECONDS_MAX)
         return now - self.committed_at >= seconds or self.index.pending >= COMMIT_RECORDS
@@ -93,12 +109,16 @@ class Indexer:
         self,
         root: Path,
         connect: Callable[[], Cluster],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[IndexProgress], None],
         *,
         is_on: bool = True,
+        skipped: Skipped | None = None,
+        tails_bytes_max: int = TAILS_BYTES_MAX,
     ) -> None:
+        self._tails_bytes_max = tails_bytes_max
+        self._skipped = Skipped() if skipped is None else skipped
         self.is_on = is_on
-        """False if nothing is indexed here, so that only what is published can be searched."""
+        """False if this node indexes nothing: then only indexes that the pipeline published are searched."""
         self._root = root
         self._connect = connect
         self._on_progress = on_progress
@@ -107,17 +127,33 @@ class Indexer:
         self._moved = asyncio.Condition()
         self._arrived = asyncio.Event()
         self._stopping = threading.Event()
-        self._pace = Pace(self._tails_bytes)
+        self._pace = IndexerPace(self._tails_bytes)
         self._thread = ThreadPoolExecutor(1, "index")
         self._loop = asyncio.get_running_loop()
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, IndexedTopic] = {}
+        self._logs: dict[str, dict[int, LogLosses]] = {}
+        """What retention and compaction have removed from the logs, by topic id."""
+        self._rechecking = Rechecking(self.topics, self._logs, connect, self._on_thread_gently)
+
+    def learn(self, logs: Logs) -> None:
+        """The node's report about its logs. Neither log start offsets nor compactions go back."""
+        for topic_id, states in logs.topics.items():
+            known = self._logs.setdefault(topic_id, {})
+            for number, state in states.items():
+                known[number] = state if (seen := known.get(number)) is None else seen.joined(state)
+        for topic in self.topics.values():
+            for number, state in logs.topics.get(topic.topic_id, {}).items():
+                topic.learn_start(number, state.start)
 
     def assign(self, assignment: Assignment) -> None:
+        ids = {topic_id for topic_id, _ in assignment.topics.values()}
+        for topic_id in self._logs.keys() - ids:
+            del self._logs[topic_id]
         self._wanted = assignment.topics
         self._changed.set()
 
     async def run(self) -> None:
-        """For ever: whatever goes wrong is logged and tried again."""
+        """Runs until cancelled. Errors are logged, and indexing starts again."""
         pause = RETRY_SECONDS
         while True:
             began = self._loop.time()
@@ -139,14 +175,14 @@ class Indexer:
             pause = RETRY_SECONDS if self._loop.time() - began > 60 else min(pause * 2, RETRY_SECONDS_MAX)
 
     async def _pause(self, seconds: float) -> None:
-        """Let go of everything half done: the next run starts from what the indexes hold."""
+        """Discard uncommitted work. The next run starts from what the indexes have committed."""
         for topic in self.topics.values():
             topic.index.close()
         self.topics.clear()
         await asyncio.sleep(seconds)
 
     async def until(self, wanted: Mapping[TopicPartition, int]) -> None:
-        """Wait until everything before these offsets is indexed; gives up only by its caller's deadline."""
+        """Wait until everything before these offsets is indexed. The caller sets the deadline."""
         self._pace.hurry()
         async with self._moved:
             await self._moved.wait_for(lambda: all(self._reached(tp, end) for tp, end in wanted.items()))
@@ -165,13 +201,27 @@ class Indexer:
         tail = None if topic is None else topic.tails.get(tp.partition)
         return tail is None or tail.position >= end or self._is_full
 
+    async def until_rechecked(self, wanted: Iterable[TopicPartition]) -> None:
+        """Wait until searches no longer find records that were compacted away before this call."""
+        logs = {tp: self._log_of(tp) for tp in wanted}
+        async with self._moved:
+            await self._moved.wait_for(lambda: not any(self._is_stale(tp, log) for tp, log in logs.items()))
+
+    def _log_of(self, tp: TopicPartition) -> LogLosses | None:
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else self._logs.get(topic.topic_id, {}).get(tp.partition)
+
+    def _is_stale(self, tp: TopicPartition, state: LogLosses | None) -> bool:
+        topic = self.topics.get(tp.topic)
+        return topic is not None and state is not None and is_stale(topic, tp.partition, state)
+
     def _tails_bytes(self) -> int:
         topics = list(self.topics.values())
         return sum(tail.size_bytes for topic in topics for tail in list(topic.tails.values()))
 
     @property
     def _is_full(self) -> bool:
-        return self._tails_bytes() >= TAILS_BYTES_MAX
+        return self._tails_bytes() >= self._tails_bytes_max
 
     # --- one run until the assignment changes or something fails ---------------------------------------
 
@@ -192,16 +242,22 @@ class Indexer:
                 consumer.assign(positions)
                 self._stopping.clear()
                 feeding = self._loop.create_task(self._feed())
+                rechecking = self._loop.create_task(self._rechecking.run())
                 try:
-                    while not self._changed.is_set() and not feeding.done():
+                    while not (self._changed.is_set() or feeding.done() or rechecking.done()):
                         await self._read(consumer)
                 finally:
                     self._stopping.set()
                     self._arrived.set()
-                    await feeding
+                    rechecking.cancel()
+                    await asyncio.wait({feeding, rechecking})
+                    await self._on_thread(lambda: None)  # what was begun there is over
+                    for task in (feeding, rechecking):
+                        if not task.cancelled():
+                            task.result()
 
     async def _read(self, consumer: Consumer) -> None:
-        """What came goes into the tails. Where the indexes are too far behind, it waits in the log."""
+        """Put fetched records into the tails. Stops fetching while the indexes are too far behind."""
         if self._is_full:
             async with self._moved:
                 with contextlib.suppress(TimeoutError):
@@ -212,8 +268,9 @@ class Indexer:
         for part in fetched:
             topic = self.topics.get(part.tp.topic)
             tail = None if topic is None else topic.tails.get(part.tp.partition)
-            if tail is not None:
+            if topic is not None and tail is not None:
                 tail.add(part)
+                topic.learn_start(part.tp.partition, part.log_start_offset)
         if fetched:
             self._arrived.set()
             async with self._moved:
@@ -226,10 +283,11 @@ class Indexer:
         for name, (topic_id, partitions) in wanted.items():
             topic = self.topics.get(name)
             if topic is not None and topic.topic_id == topic_id:
-                await self._commit(topic)  # else what comes back would be taken from before it
+                # Otherwise a partition that comes back would be read from before what is indexed.
+                await self._commit(topic)
             else:
                 index = await self._on_thread(partial(self._index, name, topic_id))
-                topic = self.topics[name] = Topic(name, topic_id, index)
+                topic = self.topics[name] = IndexedTopic(name, topic_id, index)
             tps = [TopicPartition(name, number) for number in partitions]
             ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
             starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
@@ -242,19 +300,22 @@ class Indexer:
         known = {f"{name}.{info.topic_id}" for name, info in (await cluster.topics()).items()}
         await self._on_thread(partial(self._remove_others, known))
 
-    async def _open_partition(self, topic: Topic, number: int, start: int, end: int) -> None:
+    async def _open_partition(self, topic: IndexedTopic, number: int, start: int, end: int) -> None:
         if number in topic.positions:
             return
         first, position, documents = await self._on_thread(lambda: topic.index.span(number))
         if position > end:
             raise IndexDamaged(self._forget(topic, f"{topic.name} holds more than its log"))
+        await self._on_thread(lambda: topic.index.purge(number, start))
         if documents and first < start:
-            await self._on_thread(lambda: topic.index.purge(number, start))
+            topic.recount.add(number)
         topic.starts[number] = start
         topic.documents[number] = documents
         topic.positions[number] = max(position, start)
         topic.tails[number] = Tail(topic.positions[number])
         topic.targets[number] = end
+        if not documents and (state := self._logs.get(topic.topic_id, {}).get(number)) is not None:
+            topic.replaced[number] = topic.rechecked[number] = state.compaction
 
     def _index(self, name: str, topic_id: str) -> TopicIndex:
         path = self._root / f"{name}.{topic_id}"
@@ -265,7 +326,7 @@ class Indexer:
             TopicIndex.remove(path)
             return TopicIndex(path)
 
-    def _forget(self, topic: Topic, why: str) -> str:
+    def _forget(self, topic: IndexedTopic, why: str) -> str:
         """Throw an index away; the next run builds it again."""
         self.topics.pop(topic.name, None)
         topic.is_gone = True
@@ -274,17 +335,17 @@ class Indexer:
         return why
 
     def hurry(self) -> None:
-        """A search could not do without the index."""
+        """A search needed more of the index than there is: index without waiting for a free processor."""
         self._pace.hurry()
 
-    def damaged(self, topic: Topic, why: str) -> None:
-        """Somebody who searched found out."""
+    def damaged(self, topic: IndexedTopic, why: str) -> None:
+        """A search found the index damaged."""
         if self.topics.get(topic.name) is topic:
             log.warning("the index of %s is damaged (%s): it is built again from the log", topic.name, why)
             self._forget(topic, why)
             self._changed.set()
 
-    def damaged_from_thread(self, topic: Topic, why: str) -> None:
+    def damaged_from_thread(self, topic: IndexedTopic, why: str) -> None:
         self._loop.call_soon_threadsafe(self.damaged, topic, why)
 
     def _remove_others(self, known: set[str]) -> None:
@@ -294,12 +355,13 @@ class Indexer:
                 TopicIndex.remove(path)
 
     async def _feed(self) -> None:
-        """Have indexed what was read, until this run ends."""
+        """Index what was read, until this run ends."""
         idle_since = self._loop.time()
         while not self._stopping.is_set():
             self._arrived.clear()
             topics = list(self.topics.values())
             for topic in topics:
+                await self._purge(topic)
                 for number in list(topic.tails):
                     if (part := topic.tails[number].next_part(topic.positions[number])) is not None:
                         idle_since = self._loop.time()
@@ -314,9 +376,20 @@ class Indexer:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), POLL_MS / 1000)
 
-    async def _commit_if_due(self, topic: Topic, now: float, idle_seconds: float) -> bool:
-        if topic.positions != topic.committed and not topic.index.pending:
-            await self._commit(topic)  # nothing but markers and aborted records
+    async def _purge(self, topic: IndexedTopic) -> None:
+        """Delete documents before the log start offset from the index."""
+        for number, tail in list(topic.tails.items()):
+            start = topic.starts.get(number, 0)
+            if topic.index.purged_below(number) < start:
+                topic.recount.add(number)
+                await self._on_thread(partial(topic.index.purge, number, start))
+            if topic.positions[number] < start and tail.next_part(topic.positions[number]) is None:
+                topic.positions[number] = start
+
+    async def _commit_if_due(self, topic: IndexedTopic, now: float, idle_seconds: float) -> bool:
+        is_ahead = topic.positions != topic.committed or topic.replaced != topic.rechecked
+        if is_ahead and not topic.index.pending:
+            await self._commit(topic)  # nothing but markers and aborted records, or nothing was compacted
             return True
         if topic.index.pending and topic.is_due(now):
             await self._commit(topic)
@@ -325,33 +398,45 @@ class Indexer:
             topic.index.rest()
         return False
 
-    async def _commit(self, topic: Topic) -> None:
+    async def _commit(self, topic: IndexedTopic) -> None:
         if topic.is_gone:
             return
-        positions = dict(topic.positions)
+        positions, replaced = dict(topic.positions), dict(topic.replaced)
         if topic.index.pending:
-            await self._on_thread(partial(topic.index.commit, positions))
+            await self._on_thread(partial(self._commit_here, topic, positions))
             topic.committed_at = self._loop.time()
         else:
             topic.index.reach(positions)
         for number, tail in topic.tails.items():
             tail.drop(positions[number])
+        topic.rechecked |= replaced
 
-    def _add(self, topic: Topic, part: Fetched) -> None:
+    def _commit_here(self, topic: IndexedTopic, positions: Mapping[int, int]) -> None:
+        """On the indexer's thread."""
+        topic.index.commit(positions)
+        while topic.recount:
+            number = topic.recount.pop()
+            if number in topic.documents:
+                topic.documents[number] = topic.index.count(number, 0, None)
+
+    def _add(self, topic: IndexedTopic, part: Fetched) -> None:
         """On the indexer's thread."""
         number = part.tp.partition
         self._pace.wait(self._stopping.is_set)
-        rows = part.rows()
-        for start in range(0, len(rows), ROWS_AT_ONCE):
+        first = max(topic.starts.get(number, 0), topic.positions[number])
+        # The log may have lost its beginning while this came.
+        coming = (row for row in readable_rows(part, self._skipped) if row[0] >= first)
+        added = 0
+        while rows := list(islice(coming, ROWS_AT_ONCE)):
             self._pace.wait(self._stopping.is_set)
             if topic.is_gone:
                 return
-            topic.index.add(number, rows[start : start + ROWS_AT_ONCE])
-        topic.documents[number] = topic.documents.get(number, 0) + len(rows)
+            left_out = topic.index.add(number, rows)
+            added += len(rows)
+            if left_out:
+                self._skipped.add(topic.name, number, left_out, "a record cannot be made a document")
+        topic.documents[number] = topic.documents.get(number, 0) + added
         topic.positions[number] = part.next_offset
-        if part.log_start_offset > topic.starts.get(number, 0):
-            topic.starts[number] = part.log_start_offset
-            topic.index.purge(number, part.log_start_offset)
 
     async def _report(self) -> None:
         async with self._moved:
@@ -365,15 +450,22 @@ class Indexer:
                         topic=topic.name, partition=number, next_offset=offset, documents=documents
                     )
                 )
-        self._on_progress(Progress(partitions=partitions))
+        self._on_progress(IndexProgress(partitions=partitions))
+
+    async def _on_thread_gently(self, work: Callable[[], None]) -> None:
+        def wait_and_work() -> None:
+            self._pace.wait(self._stopping.is_set)
+            work()
+
+        await self._on_thread(wait_and_work)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._thread, work)
 
 
 def _let_go(error: BaseException) -> None:
-    """Of what the functions that failed had in hand. They may be in a circle with the task that they failed
-    in, and until the collector came, the index's writer would keep its lock: nobody could write."""
+    """Clear the local variables of the failed functions. They may form a cycle with the failed task; until it
+    is collected, the index writer would keep its lock and nobody could write."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from typing import Any, Final
 
@@ -11,16 +12,29 @@ import msgspec
 from chronik.model import ChronikError
 
 __all__ = [
-    "Answer",
     "Assignment",
-    "Progress",
+    "Broken",
+    "Cancel",
+    "ChildHello",
+    "Credentials",
+    "Farewell",
+    "IndexProgress",
+    "LogLosses",
+    "Logs",
+    "Ping",
+    "Pong",
+    "QueryAnswer",
     "QueryError",
     "Question",
+    "Stuck",
+    "ended",
+    "frame_of",
     "read_frame",
     "write_frame",
 ]
 
-FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Longest frame. SQL rows are passed as files, and the hits of a search have a much lower limit."""
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -32,6 +46,29 @@ class QueryError(ChronikError):
         self.status = status
         self.code = code
         self.message = message
+
+
+class Stuck(QueryError):
+    """Work that goes on although it was told to stop. Only the end of the process ends it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(408, "query_timed_out", f"The {what} did not stop; its process is started again.")
+
+
+async def ended(work: asyncio.Future[Any], seconds: float) -> bool:
+    """Whether it ends within this time, even if the waiting task is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not work.done() and (left := deadline - loop.time()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([work], timeout=left)
+    if work.done() and not work.cancelled():
+        work.exception()  # what it failed with was our doing
+    return work.done()
+
+
+class Broken(ChronikError):
+    """The other side sent bytes that are no frame. What follows cannot be decoded either."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, tag="question"):
@@ -46,7 +83,69 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, tag="assignment"):
     topics: dict[str, tuple[str, list[int]]]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+class LogLosses(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition's log has lost."""
+
+    start: int
+    """Nothing before this offset is left."""
+    compaction: int = -1
+    """The number of its last compaction, 0 if there was none since the node began, -1 if it has none."""
+    compacted_below: int = 0
+
+    def joined(self, other: LogLosses) -> LogLosses:
+        """The maximum of both, field by field: neither value ever decreases."""
+        return LogLosses(
+            max(self.start, other.start),
+            max(self.compaction, other.compaction),
+            max(self.compacted_below, other.compacted_below),
+        )
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True, tag="logs"):
+    """By topic id and partition. A topic of the same name may be another one."""
+
+    topics: dict[str, dict[int, LogLosses]]
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True, tag="credentials"):
+    """Login with which the child reads from the cluster. Sent on stdin, which no other process sees."""
+
+    mechanism: str
+    user: str
+    password: str
+    trust: str | None = None
+    """Certificates (PEM) that it believes, if the brokers speak TLS."""
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.user})"
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Nobody waits for this answer any more. The child still sends one, when the work has stopped."""
+
+    id: int
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    pass
+
+
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
+    skipped: int = 0
+    """Records that this process could not read, since it began."""
+
+
+class ChildHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """The first message of a child: it is ready, and this is what confines it."""
+
+    confinement: dict[str, str]
+
+
+class Farewell(msgspec.Struct, frozen=True, kw_only=True, tag="farewell"):
+    """The process ends after its next answer: questions from now on go to its successor."""
+
+
+class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     id: int
     body: Any = None
     status: int = 200
@@ -62,19 +161,28 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     partitions: list[PartitionProgress]
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """None when the other side is gone."""
+    """None when the other side is gone. Raises Broken for a frame that is malformed or too long."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(4))
-        return await reader.readexactly(length) if length <= FRAME_BYTES_MAX else None
+        if length > FRAME_BYTES_MAX:
+            raise Broken(f"a frame of {length} bytes")
+        return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-def write_frame(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+def frame_of(message: msgspec.Struct) -> bytes:
+    """Raises ValueError for what cannot be sent."""
     data = msgspec.msgpack.encode(message)
-    writer.write(_LENGTH.pack(len(data)) + data)
+    if len(data) > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {len(data)} bytes")
+    return _LENGTH.pack(len(data)) + data
+
+
+def write_frame(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+    writer.write(frame_of(message))

@@ -1,4 +1,4 @@
-"""When the indexer stands back: while others need the processors, but neither for long nor for much.
+"""When the indexer pauses: while others need the processors, up to a limit of time and of backlog.
 
 A low priority alone does not do: whoever gets only what others leave still takes their caches, and a thread
 without a core may hold the interpreter's lock, for which searches then wait. Searches find what is not
@@ -13,18 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Pace", "Processors"]
+__all__ = ["IndexerPace", "Processors"]
 
 SECONDS_MAX: Final = 10.0
 """How long it stands back before it works without a pause until it has caught up."""
 BACKLOG_BYTES_MIN: Final = 1024 * 1024
-"""Less costs nobody anything."""
+"""Backlogs below this are indexed without a pause."""
 BACKLOG_BYTES_MAX: Final = 128 * 1024 * 1024
 FREE_MIN: Final = 1.0
 """Processors that others leave: with fewer it is in their way."""
 LOOK_SECONDS: Final = 0.1
 RECENT_SECONDS: Final = 0.3
-"""What was before says nothing of now: none are free until the next look."""
+"""Longest interval that one sample may cover. After a longer one no processor counts as free until the next
+sample."""
 PAUSE_SECONDS: Final = 0.05
 _STAT: Final = Path("/proc/stat")
 
@@ -57,7 +58,7 @@ class Processors:
         return self._free
 
 
-class Pace:
+class IndexerPace:
     """Asked by the indexer's thread before each piece of work."""
 
     def __init__(
@@ -75,7 +76,7 @@ class Pace:
         self._in_a_hurry = False
 
     def hurry(self) -> None:
-        """Somebody waits for the index: no standing back until it has caught up."""
+        """Somebody waits for the index: no waiting for free processors until it has caught up."""
         self._in_a_hurry = True
 
     def rest(self) -> None:

@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 NICENESS: Final = 15
-"""Beside a busy broker a core gives this process a thirtieth of its time; an idle one, all."""
+"""Niceness. On a core that a broker keeps busy, this process gets about a thirtieth of the time."""
 SLICE_SECONDS: Final = 0.1
 """How long it asks to run in one go, the longest that Linux grants. Whoever wakes and asks for less takes the
 core at once; with equal slices a broker that wakes waits for the end of this one's, some milliseconds."""

@@ -6,14 +6,13 @@ Everything else reads the whole topic; the query itself still filters, so a miss
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from chronik.query.messages import QueryError
+from chronik.query.statement import Tree, ctes, walk
 
-__all__ = ["Bounds", "Plan", "read_plan"]
+__all__ = ["Evaluate", "PushdownPlan", "RowBounds", "constant_query", "plan_of"]
 
 _COMPARISONS: Final = {
     "COMPARE_EQUAL": "=",
@@ -22,11 +21,21 @@ _COMPARISONS: Final = {
     "COMPARE_LESSTHAN": "<",
     "COMPARE_LESSTHANOREQUALTO": "<=",
 }
+_CONSTANTS: Final = frozenset({"CONSTANT", "CAST", "TYPE"})
+_FUNCTIONS: Final = frozenset(
+    {
+        *("+", "-", "*", "/", "//", "%", "now", "get_current_timestamp", "today", "current_date", "trunc"),
+        *("to_microseconds", "to_milliseconds", "to_seconds", "to_minutes", "to_hours", "to_days"),
+        *("to_weeks", "to_months", "to_years", "to_timestamp", "make_timestamp", "make_timestamp_ms"),
+        *("make_date", "date_trunc", "epoch_ms"),
+    }
+)
+"""Functions of constants that can be computed before the query. None has a result that depends on chance."""
 _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class RowBounds:
     """The part of a topic that a query can see; ends are excluded."""
 
     partition: int | None = None
@@ -36,88 +45,70 @@ class Bounds:
 
     @property
     def is_everything(self) -> bool:
-        return self == Bounds()
+        return self == RowBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PushdownPlan:
     tables: tuple[str, ...]
-    bounds: Bounds
+    bounds: RowBounds
 
 
-def read_plan(query: str, serialized: str, evaluate: Callable[[str], int | None]) -> Plan:
-    """`serialized` is json_serialize_sql(query); `evaluate` computes a constant as a number.
+Evaluate: TypeAlias = Callable[[Tree, str], int | None]
+"""Computes a constant, given as a syntax tree, for a column: a number, or a time in milliseconds."""
 
-    Times come out of `evaluate` as milliseconds. Raises QueryError unless this is exactly one SELECT.
-    """
-    tree = json.loads(serialized)
-    if tree["error"]:
-        message = str(tree.get("error_message", "it cannot be read"))
-        if "Only SELECT" in message:
-            raise QueryError(400, "not_a_select", "Topics can be read with SELECT only.")
-        raise QueryError(400, "invalid_sql", message)
-    if len(tree["statements"]) != 1:
-        raise QueryError(400, "invalid_sql", "Send one statement at a time.")
-    node = tree["statements"][0]["node"]
-    hidden = {entry["key"].lower() for found in _walk(node) for entry in _ctes(found)}
-    named = [found["table_name"] for found in _walk(node) if found.get("type") == "BASE_TABLE"]
+
+def plan_of(query: Tree, evaluate: Evaluate) -> PushdownPlan:
+    """`query` has passed `read_statement`."""
+    hidden = {entry["key"].lower() for found in walk(query) for entry in ctes(found)}
+    named = [found["table_name"] for found in walk(query) if found.get("type") == "BASE_TABLE"]
     tables = tuple(dict.fromkeys(name for name in named if name.lower() not in hidden))
-    bounds = Bounds()
-    is_simple = len(named) == 1 and not hidden and node.get("type") == "SELECT_NODE"
-    if is_simple and node["from_table"].get("type") == "BASE_TABLE" and node.get("where_clause"):
-        bounds = _narrow(query.encode(), node["where_clause"], evaluate)
-    return Plan(tables, bounds)
+    bounds = RowBounds()
+    is_simple = len(named) == 1 and not hidden and query.get("type") == "SELECT_NODE"
+    if is_simple and query["from_table"].get("type") == "BASE_TABLE" and query.get("where_clause"):
+        bounds = _narrow(query["where_clause"], evaluate)
+    return PushdownPlan(tables, bounds)
 
 
-def _walk(node: Any) -> Iterator[Mapping[str, Any]]:
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, Mapping):
-            yield current
-            stack.extend(current.values())
-        elif isinstance(current, list):
-            stack.extend(reversed(current))
+def constant_query(template: Any, constant: Tree) -> Any:
+    """The serialized query `template` with `constant` in place of its one NULL."""
+    if isinstance(template, dict):
+        if template.get("class") == "CONSTANT":
+            return constant
+        return {name: constant_query(inner, constant) for name, inner in template.items()}
+    if isinstance(template, list):
+        return [constant_query(inner, constant) for inner in template]
+    return template
 
 
-def _ctes(node: Mapping[str, Any]) -> list[Any]:
-    found = node.get("cte_map")
-    return found.get("map", []) if isinstance(found, Mapping) else []
-
-
-def _narrow(query: bytes, where: Mapping[str, Any], evaluate: Callable[[str], int | None]) -> Bounds:
-    bounds = Bounds()
+def _narrow(where: Tree, evaluate: Evaluate) -> RowBounds:
+    bounds = RowBounds()
     parts = where["children"] if where.get("type") == "CONJUNCTION_AND" else [where]
     for part in parts:
         sign = _COMPARISONS.get(str(part.get("type")))
         left = part.get("left")
-        if sign is None or not isinstance(left, Mapping) or left.get("type") != "COLUMN_REF":
+        if sign is None or not isinstance(left, dict) or left.get("type") != "COLUMN_REF":
             continue
         column = str(left["column_names"][-1]).lower()
-        right = _right_side(query, part, left)
-        if column not in ("partition", "offset", "timestamp") or right is None:
+        if column not in ("partition", "offset", "timestamp") or not _is_constant(part["right"]):
             continue
-        value = evaluate(
-            f"epoch_ms(({right})::TIMESTAMPTZ)" if column == "timestamp" else f"({right})::BIGINT"
-        )
+        value = evaluate(part["right"], column)
         if value is not None:
             bounds = _with(bounds, column, sign, value)
     return bounds
 
 
-def _right_side(query: bytes, part: Mapping[str, Any], left: Mapping[str, Any]) -> str | None:
-    """The text behind the comparison's sign, if it depends on no column and no subquery."""
-    for node in _walk(part["right"]):
-        if node.get("class") in ("COLUMN_REF", "SUBQUERY", "PARAMETER", "WINDOW"):
-            return None
-    start = left["query_location"] + left["query_location_length"]
-    end = part["query_location"] + part["query_location_length"]
-    if not 0 < start < end <= len(query):
-        return None
-    return query[start:end].decode(errors="replace").strip().lstrip("<>=").strip() or None
+def _is_constant(expression: Tree) -> bool:
+    """Depends on no column, subquery or chance."""
+    return all(
+        node["class"] in _CONSTANTS
+        or (node["class"] == "FUNCTION" and str(node["function_name"]).lower() in _FUNCTIONS)
+        for node in walk(expression)
+        if "class" in node
+    )
 
 
-def _with(bounds: Bounds, column: str, sign: str, value: int) -> Bounds:
+def _with(bounds: RowBounds, column: str, sign: str, value: int) -> RowBounds:
     if column == "partition":
         return replace(bounds, partition=value) if sign == "=" else bounds
     if column == "timestamp":

@@ -1,39 +1,53 @@
-"""One SQL query in a database of its own, within limits; its result as JSON, CSV or Arrow."""
+"""One SQL query in a database of its own, within limits."""
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
-import io
-import math
+import json
+import logging
+import re
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import duckdb
 import msgspec
 import pyarrow as pa
 
-from chronik.query.archive import Archived, relations
-from chronik.query.columns import SCHEMA
+from chronik.query.archive import ArchivedTopic, relations
+from chronik.query.column_reader import SCHEMA
 from chronik.query.messages import QueryError
-from chronik.query.pushdown import Plan, read_plan
+from chronik.query.pushdown import PushdownPlan, constant_query, plan_of
+from chronik.query.results import write_result
+from chronik.query.statement import Tree, read_statement
 from chronik.query.tables import PartitionColumns, literal, quoted, single, table_source
 
-__all__ = ["FilesMoved", "Limits", "QueryRun", "describe", "plain"]
+log = logging.getLogger(__name__)
+
+__all__ = ["AT_ONCE", "FilesMoved", "QueryLimits", "QueryRun", "describe"]
+
+
+MESSAGE_CHARS_MAX: Final = 2_000
+AT_ONCE: Final = 2
+"""Queries that run together and share the memory that SQL may take."""
+_TRACE: Final = re.compile(r"\s*Stack Trace:.*", re.DOTALL)
+_OUT_OF_MEMORY: Final = "Out of Memory Error"
+"""Start of the message of DuckDB's error. Through an Arrow stream it arrives as an OSError."""
+_PATHS: Final = re.compile(r"(?<![\w/])/(?:[^\s'\":,;()/]+/)+[^\s'\":,;()]*")
 
 
 class FilesMoved(Exception):
-    """A job moved or replaced files of an archive under the query; looking again helps."""
+    """A job moved or replaced files of an archive during the query. The query should be tried again."""
 
 
-class Limits(Protocol):
+class QueryLimits(Protocol):
     @property
     def sql_memory_bytes(self) -> int: ...
+    @property
+    def sql_result_bytes_max(self) -> int: ...
     @property
     def sql_rows_max(self) -> int: ...
     @property
@@ -44,20 +58,22 @@ class QueryRun:
     """One query in a database of its own."""
 
     def __init__(
-        self, root: Path, limits: Limits, query: str, rows_max: int, readable: Sequence[Path] = ()
+        self, root: Path, limits: QueryLimits, query: str, rows_max: int, readable: Sequence[Path] = ()
     ) -> None:
         """`root` is the engine's own folder; DuckDB may also read what is below `readable`."""
         self._query = query.strip().rstrip(";")
-        self._rows_max = rows_max
+        self.rows_max = rows_max
+        self.bytes_max = limits.sql_result_bytes_max
         self._root = root
         self._sources: list[str] = []
         self._once: list[Path] = []
         self._lock = threading.Lock()
         self._open = True
+        self._query_tree: Tree = {}
         self.connection = duckdb.connect(
             config={
                 "threads": "1",
-                "memory_limit": f"{limits.sql_memory_bytes // 1024} KiB",
+                "memory_limit": f"{limits.sql_memory_bytes // AT_ONCE // 1024} KiB",
                 "temp_directory": str(root / ".spill"),
                 "max_temp_directory_size": f"{4 * limits.sql_memory_bytes // 1024} KiB",
                 "autoinstall_known_extensions": "false",
@@ -88,19 +104,38 @@ class QueryRun:
         self._once.append(self._root / ".once" / uuid.uuid4().hex)
         return PartitionColumns(self._once[-1])
 
-    def plan_reading(self) -> Plan:
-        serialized = single(self.connection, "SELECT json_serialize_sql(?)", [self._query])
-        return read_plan(self._query, serialized, self._evaluate)
+    def plan_reading(self) -> PushdownPlan:
+        """What to read for the query. QueryError for everything that is not one SELECT over topics."""
+        views = single(self.connection, "SELECT list(lower(view_name)) FROM duckdb_views() WHERE internal")
+        self._query_tree = read_statement(self._serialized(self._query), frozenset(views))
+        return plan_of(self._query_tree, self._evaluate)
 
-    def _evaluate(self, expression: str) -> int | None:
+    def _serialized(self, query: str) -> str:
+        return str(single(self.connection, "SELECT json_serialize_sql(?)", [query]))
+
+    def _evaluate(self, constant: Tree, column: str) -> int | None:
+        form = "SELECT epoch_ms(NULL::TIMESTAMPTZ)" if column == "timestamp" else "SELECT NULL::BIGINT"
+        query = constant_query(json.loads(self._serialized(form)), constant)
         try:
-            value = single(self.connection, f"SELECT {expression}")
+            execute = "SELECT * FROM json_execute_serialized_sql(?)"
+            value = single(self.connection, execute, [json.dumps(query)])
         except duckdb.Error:
             return None
         return value if isinstance(value, int) else None
 
+    def _statement(self, text: str, kind: duckdb.StatementType) -> duckdb.Statement:
+        """Only what DuckDB itself calls a single statement of this kind is executed."""
+        statements = self.connection.extract_statements(text)
+        if [one.type for one in statements] != [kind]:
+            raise QueryError(400, "not_a_select", "Topics can be read with SELECT only.")
+        return statements[0]
+
     def add_table(
-        self, name: str, kept: list[PartitionColumns], starts: Mapping[int, int], archived: Archived | None
+        self,
+        name: str,
+        kept: list[PartitionColumns],
+        starts: Mapping[int, int],
+        archived: ArchivedTopic | None,
     ) -> None:
         """Make a topic a table: what was read of its log from these offsets on, and what is archived."""
         files = [path for one in kept for path in one.files()]
@@ -144,37 +179,62 @@ class QueryRun:
             raise TimeoutError from None
         except duckdb.IOException as error:
             raise FilesMoved(str(error)) from None
-        except duckdb.OutOfMemoryException as error:
-            raise QueryError(
-                413, "out_of_memory", f"The query needs more memory than it may have: {error}"
-            ) from None
+        except (duckdb.OutOfMemoryException, MemoryError, pa.ArrowMemoryError) as error:
+            raise _out_of_memory(error) from None
+        except OSError as error:
+            if not str(error).startswith(_OUT_OF_MEMORY):
+                raise
+            raise _out_of_memory(error) from None
+        except (duckdb.InternalException, duckdb.FatalException) as error:
+            log.warning("DuckDB failed in a query: %s", error)
+            raise QueryError(400, "engine_failed", f"The SQL engine failed: {public(error)}") from None
         except duckdb.Error as error:
-            raise QueryError(400, "invalid_sql", str(error)) from None
+            raise QueryError(400, "invalid_sql", public(error)) from None
+        except (ValueError, OverflowError, RecursionError, pa.ArrowException) as error:
+            # A value that DuckDB has and Python or Arrow has not, such as a date in the year 200,000.
+            raise QueryError(400, "invalid_sql", f"The result cannot be shown: {public(error)}") from None
 
-    def rows(self, form: str) -> Any:
-        result = self.connection.execute(self._query)
-        if form == "arrow":
-            return _arrow(result, self._rows_max)
-        columns = [{"name": name, "type": str(kind)} for name, kind, *_ in result.description or ()]
-        rows = result.fetchmany(self._rows_max + 1)
-        is_cut = len(rows) > self._rows_max
-        plain_rows = [[plain(value) for value in row] for row in rows[: self._rows_max]]
-        answer = {"columns": columns, "rows": plain_rows, "row_count": len(plain_rows), "is_cut": is_cut}
-        return answer if form == "json" else {"csv": _csv(answer), "is_cut": is_cut}
+    def rows(self, form: str, path: Path, began: float) -> Any:
+        """Write the result to this file."""
+        statement = self._statement(self._query, duckdb.StatementType.SELECT)
+        try:
+            answer = write_result(self.connection, statement, form, path, self)
+            answer["took"] = round((time.monotonic() - began) * 1000, 3)
+            if form == "json":
+                with path.open("ab") as file:
+                    file.write(b',"took":%b}' % msgspec.json.encode(answer["took"]))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return answer
 
     def plan(self) -> Any:
-        rows = self.connection.execute(f"EXPLAIN {self._query}").fetchall()
+        # Of the tree that was checked, since a text behind EXPLAIN could be read in another way.
+        tree = {"error": False, "statements": [{"node": self._query_tree, "named_param_map": []}]}
+        text = single(self.connection, "SELECT json_deserialize_sql(?)", [json.dumps(tree)])
+        statement = self._statement(f"EXPLAIN {text}", duckdb.StatementType.EXPLAIN)
+        rows = self.connection.execute(statement).fetchall()
         text = "\n".join(str(row[-1]) for row in rows)
         return {"plan": "\n".join([*self._sources, "", text])}
 
 
-def archive_parts(connection: duckdb.DuckDBPyConnection, archived: Archived | None) -> list[str]:
+def _out_of_memory(error: BaseException) -> QueryError:
+    return QueryError(413, "out_of_memory", f"The query needs more memory than it may have: {public(error)}")
+
+
+def public(error: BaseException) -> str:
+    """An error as a client may see it: neither where the node's files lie nor how its code is called."""
+    text = _PATHS.sub("…", _TRACE.sub("", str(error)))
+    return text[:MESSAGE_CHARS_MAX] or type(error).__name__
+
+
+def archive_parts(connection: duckdb.DuckDBPyConnection, archived: ArchivedTopic | None) -> list[str]:
     found = relations(archived) if archived is not None else ()
     return [table_source(connection, f"({select})") if is_raw else select for select, is_raw in found]
 
 
-def describe(batches: list[pa.RecordBatch], archived: Archived | None) -> list[dict[str, str]]:
-    """The columns of a topic, as these of its records and its archive suggest."""
+def describe(batches: list[pa.RecordBatch], archived: ArchivedTopic | None) -> list[dict[str, str]]:
+    """The columns of a topic, from a sample of its records and from its archive."""
     with duckdb.connect(config={"threads": "1"}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("sample", pa.Table.from_batches(batches, SCHEMA))
@@ -183,46 +243,3 @@ def describe(batches: list[pa.RecordBatch], archived: Archived | None) -> list[d
         described = connection.execute(f"DESCRIBE {source}").fetchall()
     columns = [{"name": "topic", "type": "VARCHAR"}]
     return columns + [{"name": column, "type": kind} for column, kind, *_ in described]
-
-
-def _arrow(result: duckdb.DuckDBPyConnection, rows_max: int) -> dict[str, Any]:
-    found: Any = result
-    # DuckDB 1.x and 2.x have different names for it.
-    table = (getattr(found, "to_arrow_table", None) or found.fetch_arrow_table)()
-    cut = table.slice(0, rows_max)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, cut.schema) as writer:
-        writer.write_table(cut)
-    return {"arrow": sink.getvalue(), "is_cut": table.num_rows > rows_max}
-
-
-def _csv(answer: Mapping[str, Any]) -> str:
-    import csv
-
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow([column["name"] for column in answer["columns"]])
-    for row in answer["rows"]:
-        writer.writerow([msgspec.json.encode(v).decode() if isinstance(v, dict | list) else v for v in row])
-    return sink.getvalue()
-
-
-def plain(value: Any) -> Any:
-    """A value of DuckDB's as JSON has it: times as ISO text, bytes as base64, what is no number as null."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case datetime.datetime() | datetime.date() | datetime.time():
-            return value.isoformat()
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode()
-        case decimal.Decimal():
-            return float(value)
-        case list() | tuple():
-            return [plain(one) for one in value]
-        case dict():
-            return {str(name): plain(one) for name, one in value.items()}
-        case _:
-            return str(value)

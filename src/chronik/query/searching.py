@@ -6,30 +6,35 @@ search of records that are not in it yet, and what the pipeline published of rec
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from chronik.client import Fetched
 from chronik.query.dsl import Translator
 from chronik.query.history import History, PublishedIndex
-from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, Snapshot, Span, find, snapshot_of
-from chronik.query.indexer import Indexer, Topic
+from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, IndexSnapshot, Span, find, snapshot_of
+from chronik.query.indexer import IndexedTopic, Indexer
 from chronik.query.messages import QueryError
 from chronik.query.request import NATIVE, SearchRequest, SearchResult, sort_key, sort_of
-from chronik.query.tail import Batch, Chosen, choose, fresh
+from chronik.query.tail import Chosen, FetchedBatch, choose, fresh
 
 __all__ = ["Search"]
 
 log = logging.getLogger(__name__)
 
 SORTED_MAX: Final = 20_000
-"""Hits that may be sorted by a field of the JSON value, which has no column of its own."""
+"""Most hits that are sorted by a field of the JSON value. The index cannot sort by those itself."""
+HITS_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Most bytes of values in the hits of one search. As objects in the node they take several times that."""
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same while hits are sorted by a field, before those that are not sent are dropped."""
 FRAGMENT_CHARS: Final = 160
 LOOKS_MAX: Final = 10
-"""A search begins again if records are deleted meanwhile, but not for ever."""
+"""How often a search is repeated because records were deleted meanwhile."""
 BEING_BUILT: Final = "its index is being built"
 
 
@@ -45,6 +50,7 @@ class Search:
         self._ascending = order is not None and order[1]
         self._by_value = order is not None and self._native is None
         self._limit = SORTED_MAX if self._by_value else request.from_ + request.size
+        self._bytes = 0
         self.result = SearchResult(total=0, hits=[], searched=0, failures=[], reached={})
 
     def run(self, wanted: Mapping[str, list[int]], topic_ids: Mapping[str, str]) -> SearchResult:
@@ -57,9 +63,11 @@ class Search:
         hits = self.result.hits
         hits.sort(key=lambda hit: sort_key(hit, self._order))
         del hits[self._request.from_ + self._request.size :]
+        if self._by_value and len(msgspec.msgpack.encode(hits)) > HITS_BYTES_MAX:
+            raise _too_large()
         return self.result
 
-    def _search(self, name: str, topic_id: str, topic: Topic | None, partitions: list[int]) -> None:
+    def _search(self, name: str, topic_id: str, topic: IndexedTopic | None, partitions: list[int]) -> None:
         failed: dict[int, str] = {}
         published = None
         try:
@@ -83,7 +91,11 @@ class Search:
         ]
 
     def _search_topic(
-        self, topic: Topic, published: PublishedIndex | None, partitions: list[int], reached: dict[int, int]
+        self,
+        topic: IndexedTopic,
+        published: PublishedIndex | None,
+        partitions: list[int],
+        reached: dict[int, int],
     ) -> dict[int, str]:
         result = self.result
         for _ in range(LOOKS_MAX):
@@ -99,13 +111,13 @@ class Search:
 
     def _search_view(
         self,
-        topic: Topic,
+        topic: IndexedTopic,
         view: _View,
         published: PublishedIndex | None,
         partitions: list[int],
         reached: dict[int, int],
     ) -> dict[int, str]:
-        """What the index has, what was read but is not in it yet, and what was published before both."""
+        """Search the index, the records that are not indexed yet, and the published index of older ones."""
         try:
             topic.index.check()
         except IndexDamaged as error:
@@ -118,12 +130,13 @@ class Search:
         reached |= {one: (view.indexed if chosen is None else view.read)[one] for one in ready}
         failed = {one: BEING_BUILT for one in partitions if one not in ready}
         own: dict[int, Span] = dict.fromkeys(ready, EVERYTHING)
+        # Documents of records that the log has deleted must not be found.
+        own |= {one: (view.starts[one], None) for one in ready if view.starts[one] > view.held_from(one)}
         old: dict[int, Span] = {}
         if published is not None:
             old = {
                 one: (0, view.starts[one]) for one in ready if view.starts[one] and published.ends.get(one)
             }
-            own |= {one: (view.starts[one], None) for one in old}
         if ready:
             self._take(topic.name, view.snapshot, topic.index.narrowed(own))
         if chosen is not None and chosen.rows:
@@ -133,7 +146,7 @@ class Search:
         return failed
 
     def _choose(self, view: _View) -> Chosen | None:
-        """Of what is in no index yet, that which the query may find; None if that is too much."""
+        """Records that are not indexed yet and may match the query, or None if there are too many."""
         batches = {one: found for one in view.ready(view.read) if (found := view.fresh(one))}
         if not batches:
             return Chosen({}, None)
@@ -149,9 +162,9 @@ class Search:
         )
 
     def _take(
-        self, name: str, snapshot: Snapshot, spans: Mapping[int, Span], total: int | None = None
+        self, name: str, snapshot: IndexSnapshot, spans: Mapping[int, Span], total: int | None = None
     ) -> None:
-        """Add what is found there to the result; `total` is given where the snapshot does not hold all."""
+        """Add hits from this snapshot to the result. `total` is given if the snapshot has not all of them."""
         request, order = self._request, self._order
         found = find(
             snapshot, request.query, spans, limit=self._limit, order=self._native, ascending=self._ascending
@@ -164,24 +177,32 @@ class Search:
                 f"at most {SORTED_MAX}. Narrow the query, sort by @timestamp, or use SQL.",
             )
         self.result.total += found.total if total is None else total
+        self._bytes += sum(len(hit.text or "") for hit in found.hits)
+        if self._bytes > (HELD_BYTES_MAX if self._by_value else HITS_BYTES_MAX):
+            raise _too_large()
         self.result.hits += [shown(name, hit, request, found, order) for hit in found.hits]
 
 
-class _View(NamedTuple):
-    """What can be known of some partitions of a topic at one moment."""
+def _too_large() -> QueryError:
+    why = "The hits are too large to be sent together: ask for fewer of them with size."
+    return QueryError(413, "result_too_large", why)
 
-    snapshot: Snapshot
+
+class _View(NamedTuple):
+    """Some partitions of a topic at one moment: the index, and what is not indexed yet."""
+
+    snapshot: IndexSnapshot
     parts: Mapping[int, Sequence[Fetched]]
     indexed: Mapping[int, int]
-    """Up to where the index has everything."""
+    """By partition, the offset up to which everything is indexed."""
     read: Mapping[int, int]
-    """Up to where either the index has it, or the parts."""
+    """By partition, the offset up to which everything is indexed or in `parts`."""
     starts: Mapping[int, int]
     targets: Mapping[int, int]
 
     @classmethod
-    def take(cls, topic: Topic, partitions: list[int]) -> _View:
-        # In this order: what is indexed and dropped between the two looks is seen in the second.
+    def take(cls, topic: IndexedTopic, partitions: list[int]) -> _View:
+        # Tails first: what moves from a tail to the index meanwhile is then seen in the index.
         tails = {one: (tail.parts, tail.position) for one in partitions if (tail := topic.tails.get(one))}
         snapshot = topic.index.snapshot
         indexed = {one: snapshot.reached[one] for one in tails if one in snapshot.reached}
@@ -195,10 +216,13 @@ class _View(NamedTuple):
         )
 
     def ready(self, ends: Mapping[int, int]) -> list[int]:
-        """Those of which everything is known that the log had when indexing began."""
+        """Partitions that have reached the end that the log had when indexing began."""
         return [one for one, end in ends.items() if end >= self.targets[one]]
 
-    def fresh(self, partition: int) -> list[Batch]:
+    def held_from(self, partition: int) -> int:
+        return self.snapshot.starts.get(partition, 0)
+
+    def fresh(self, partition: int) -> list[FetchedBatch]:
         first = max(self.indexed[partition], self.starts[partition])
         return fresh(self.parts[partition], first)
 
@@ -232,8 +256,10 @@ def shown(
 def _source(text: str | None) -> Any:
     if text and text.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            found = msgspec.json.decode(text)
+            msgspec.msgpack.encode(found)  # what cannot be sent to the node is shown as it came
+            return found
+        except (ValueError, OverflowError, RecursionError):
             return text
     return text
 

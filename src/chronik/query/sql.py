@@ -19,24 +19,33 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from chronik.client import Cluster, Consumer, FetchOptions
+from chronik.client import Cluster, Consumer, Fetched, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, TopicPartition
-from chronik.query.archive import Archive, Archived
-from chronik.query.columns import ColumnReader
-from chronik.query.messages import QueryError
-from chronik.query.pushdown import Bounds
-from chronik.query.run import FilesMoved, Limits, QueryRun, describe
-from chronik.query.tables import PartitionColumns, TopicColumns, remove_unknown
+from chronik.query.archive import Archive, ArchivedTopic
+from chronik.query.column_reader import ColumnReader
+from chronik.query.messages import QueryError, Stuck, ended
+from chronik.query.pushdown import RowBounds
+from chronik.query.results import FORMATS
+from chronik.query.run import AT_ONCE, FilesMoved, QueryLimits, QueryRun, describe
+from chronik.query.skipping import Skipped
+from chronik.query.tables import FLUSH_BYTES, PartitionColumns, TopicColumns, remove_unknown
 
 __all__ = ["SqlEngine"]
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 2
 QUERY_CHARS_MAX: Final = 100_000
+RESULTS: Final = ".results"
+MEMORY_PER_FLUSH: Final = 16
+"""Memory of a query divided by the bytes that are flushed at once, which pass through JSON and Parquet."""
+TAILS_PER_FLUSH: Final = 2
+"""Memory for the tails of all partitions of a topic, as a multiple of the size at which one is flushed. All
+topics together may keep twice that."""
 SAMPLE_RECORDS: Final = 200
 ATTEMPTS_MAX: Final = 3
+STOP_SECONDS_MAX: Final = 2.0
+"""Bounded, since some functions of DuckDB ignore interrupts."""
 
 
 class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,18 +53,37 @@ class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: int | None = None
     timeout_ms: int | None = None
     format: str = "json"
+    readable: frozenset[str] | None = None
+    """Topics that the caller may read; None: all of them."""
+
+    def require(self, table: str) -> None:
+        """Refuses topics that do not exist in the same way, so that the answer does not reveal them."""
+        if self.readable is not None and table not in self.readable:
+            raise QueryError(403, "topic_authorization_failed", f"Topic {table!r} may not be read.")
+
+
+class TablesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    readable: frozenset[str] | None = None
 
 
 class SqlEngine:
     def __init__(
-        self, root: Path, connect: Callable[[], Cluster], limits: Limits, archive_dir: Path | None = None
+        self,
+        root: Path,
+        connect: Callable[[], Cluster],
+        limits: QueryLimits,
+        skipped: Skipped,
+        archive_dir: Path | None = None,
     ) -> None:
+        self._skipped = skipped
         self._root = root
         self._archive = None if archive_dir is None else Archive(archive_dir.resolve())
-        shutil.rmtree(root / ".once", ignore_errors=True)  # of a process that was killed
+        for left in (".once", RESULTS):
+            shutil.rmtree(root / left, ignore_errors=True)  # of a process that was killed
         root.mkdir(parents=True, exist_ok=True)
         self._connect = connect
         self._limits = limits
+        self._flush_bytes = min(FLUSH_BYTES, limits.sql_memory_bytes // AT_ONCE // MEMORY_PER_FLUSH)
         self._threads = ThreadPoolExecutor(AT_ONCE, "sql")
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._topics: dict[str, TopicColumns] = {}
@@ -63,20 +91,28 @@ class SqlEngine:
 
     # --- methods -------------------------------------------------------------------------------------
 
-    async def sql(self, body: Any) -> Any:
+    async def sql(self, body: Any, number: int) -> Any:
+        """The rows go to a file with this number, which is the node's from then on."""
         request = msgspec.convert(body, SqlRequest)
-        if request.format not in ("json", "csv", "arrow"):
+        if request.format not in FORMATS:
             raise QueryError(400, "invalid_body", "format is json, csv or arrow.")
-        return await self._within_limits(request, lambda run: run.rows(request.format))
+        path, began = self._root / RESULTS / str(number), time.monotonic()
+        try:
+            return await self._within_limits(request, lambda run: run.rows(request.format, path, began))
+        except asyncio.CancelledError:
+            path.unlink(missing_ok=True)  # it was finished when nobody waited any more
+            raise
 
-    async def explain(self, body: Any) -> Any:
+    async def explain(self, body: Any, _number: int) -> Any:
         request = msgspec.convert(body, SqlRequest)
         return await self._within_limits(request, lambda run: run.plan())
 
-    async def tables(self, _body: Any) -> Any:
-        """Every topic, with columns as its youngest records suggest."""
+    async def tables(self, body: Any, _number: int) -> Any:
+        """Every topic that may be read, with columns as its youngest records suggest."""
         async with self._connect() as cluster:
             names = sorted(name for name in await self._sweep(cluster) if not name.startswith("__"))
+            readable = msgspec.convert(body, TablesRequest).readable
+            names = [name for name in names if readable is None or name in readable]
             return {"tables": [await self._describe(cluster, name) for name in names]}
 
     async def _sweep(self, cluster: Cluster) -> list[str]:
@@ -90,7 +126,7 @@ class SqlEngine:
         info = (await cluster.topics([name]))[name]
         tps = [TopicPartition(name, number) for number in await cluster.partitions(name)]
         low = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
-        archived = await self._look(name, str(info.topic_id), Bounds())
+        archived = await self._look(name, str(info.topic_id), RowBounds())
         high = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
         starts = {tp: max(low[tp].offset, high[tp].offset - SAMPLE_RECORDS) for tp in tps}
         ends = {tp: at.offset for tp, at in high.items() if starts[tp] < at.offset}
@@ -100,7 +136,7 @@ class SqlEngine:
             async with Consumer(cluster, options, on_out_of_range="earliest") as consumer:
                 consumer.assign({tp: starts[tp] for tp in ends})
                 async for part in consumer.batches(ends):
-                    batches += ColumnReader(name, part.tp.partition).read(part, ends[part.tp])
+                    batches += ColumnReader(name, part.tp.partition, self._skipped).read(part, ends[part.tp])
 
         seams = {tp: _seam(tp, low[tp].offset, archived) for tp in tps}
         rows = sum(max(0, at.offset - seams[tp]) for tp, at in high.items())
@@ -127,8 +163,6 @@ class SqlEngine:
                 "query_timed_out",
                 f"The query was stopped after {seconds:g} s; narrow it by offset or time.",
             ) from None
-        if isinstance(answer, dict):
-            answer["took"] = round((time.monotonic() - began) * 1000, 3)
         return answer
 
     async def _attempts(self, request: SqlRequest, deadline: float, finish: Callable[[QueryRun], Any]) -> Any:
@@ -138,15 +172,23 @@ class SqlEngine:
         readable = () if self._archive is None else (self._archive.root,)
         for attempt in range(ATTEMPTS_MAX):
             run = QueryRun(self._root, self._limits, request.query, rows, readable)
+            is_stuck = False
             try:
-                await self._prepare(run)
+                await self._prepare(run, request)
                 left = deadline - time.monotonic()
                 return await self._on_thread(run, partial(run.bounded, left, finish))
             except (FilesMoved, FileNotFoundError) as error:
                 if attempt == ATTEMPTS_MAX - 1:
-                    raise QueryError(409, "unreadable", f"A file cannot be read: {error}") from None
+                    log.warning("a file of a query cannot be read: %s", error)
+                    raise QueryError(
+                        409, "unreadable", "A file cannot be read; the node's log says which."
+                    ) from None
+            except Stuck:
+                is_stuck = True  # closing its database would wait for it
+                raise
             finally:
-                run.stop()
+                if not is_stuck:
+                    run.stop()
         raise AssertionError("unreachable")
 
     async def _on_thread(self, run: QueryRun, work: Callable[[], Any]) -> Any:
@@ -155,13 +197,14 @@ class SqlEngine:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             run.interrupt()
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # what it failed with was our doing
+            if not await ended(task, STOP_SECONDS_MAX):
+                raise Stuck("query") from None
             raise
 
-    async def _prepare(self, run: QueryRun) -> None:
+    async def _prepare(self, run: QueryRun, request: SqlRequest) -> None:
         plan = await self._on_thread(run, run.plan_reading)
+        for table in plan.tables:
+            request.require(table)
         async with self._connect() as cluster:
             known = await cluster.topics(plan.tables) if plan.tables else {}
             for table in plan.tables:
@@ -172,7 +215,7 @@ class SqlEngine:
                     await self._read_topic(run, cluster, table, str(info.topic_id), plan.bounds)
 
     async def _read_topic(
-        self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: Bounds
+        self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: RowBounds
     ) -> None:
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != topic_id:
@@ -184,7 +227,7 @@ class SqlEngine:
         low = {
             tp: at.offset for tp, at in (await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))).items()
         }
-        # In this order: what is archived and then deleted between the two looks is not missed.
+        # Log start first: records that are archived and deleted meanwhile are then found in the archive.
         archived = await self._look(name, topic_id, bounds)
         seams = {tp: _seam(tp, start, archived) for tp, start in low.items()}
         high = await list_offsets(cluster, dict.fromkeys(tps, LATEST), read_committed=True)
@@ -200,7 +243,7 @@ class SqlEngine:
             run, lambda: run.guarded(lambda: run.add_table(name, columns, starts, archived))
         )
 
-    async def _look(self, name: str, topic_id: str, bounds: Bounds) -> Archived | None:
+    async def _look(self, name: str, topic_id: str, bounds: RowBounds) -> ArchivedTopic | None:
         if self._archive is None:
             return None
         work = partial(self._archive.look, name, topic_id, bounds)
@@ -209,7 +252,7 @@ class SqlEngine:
     def _columns(
         self, run: QueryRun, topic: TopicColumns, tp: TopicPartition, start: int, first: int
     ) -> PartitionColumns:
-        """What is kept of a partition, or a throw-away place when the query needs only its end."""
+        """The kept columns of a partition, or temporary ones if the query needs only its end."""
         kept = topic.partition(tp.partition)
         kept.trim(start)
         if kept.is_empty:
@@ -227,28 +270,43 @@ class SqlEngine:
         kept: Mapping[TopicPartition, PartitionColumns],
         ends: Mapping[TopicPartition, int],
     ) -> None:
-        readers = {tp: ColumnReader(name, tp.partition) for tp in ends}
+        readers = {tp: ColumnReader(name, tp.partition, self._skipped) for tp in ends}
         options = FetchOptions(read_committed=True, max_wait_ms=100)
         async with Consumer(cluster, options, on_out_of_range="earliest") as consumer:
             consumer.assign({tp: kept[tp].position for tp in ends})
             async for part in consumer.batches(ends):
+                work = partial(self._take, run, readers[part.tp], part, kept, ends[part.tp])
+                await self._on_thread(run, partial(run.guarded, work))
 
-                def work(part: Any = part) -> None:
-                    columns, end = kept[part.tp], ends[part.tp]
-                    columns.add(list(readers[part.tp].read(part, end)), min(part.next_offset, end))
-                    if columns.is_due:
-                        columns.flush(run.connection)
+    def _take(
+        self,
+        run: QueryRun,
+        reader: ColumnReader,
+        part: Fetched,
+        kept: Mapping[TopicPartition, PartitionColumns],
+        end: int,
+    ) -> None:
+        """Batch by batch: a few compressed megabytes may hold many more."""
+        columns = kept[part.tp]
+        for batch in reader.read(part, end):
+            columns.add([batch], batch.column("offset")[-1].as_py() + 1)
+            if columns.is_due(self._flush_bytes):
+                columns.flush(run.connection)
+        columns.add([], max(columns.position, min(part.next_offset, end)))
+        own = sum(one.tail_bytes for one in kept.values())
+        everybody = sum(topic.tail_bytes() for topic in list(self._topics.values()))
+        if own > TAILS_PER_FLUSH * self._flush_bytes or everybody > 2 * TAILS_PER_FLUSH * self._flush_bytes:
+            for one in kept.values():
+                one.flush(run.connection)
 
-                await self._on_thread(run, work)
 
-
-def _seam(tp: TopicPartition, log_start_offset: int, archived: Archived | None) -> int:
+def _seam(tp: TopicPartition, log_start_offset: int, archived: ArchivedTopic | None) -> int:
     """The first offset that is read from the log."""
     return max(log_start_offset, archived.ends.get(tp.partition, 0) if archived is not None else 0)
 
 
 async def _firsts(
-    cluster: Cluster, low: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bounds: Bounds
+    cluster: Cluster, low: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bounds: RowBounds
 ) -> dict[TopicPartition, int]:
     """The first offset of each partition that the query can see."""
     firsts = {tp: max(start, bounds.first_offset) for tp, start in low.items()}

@@ -19,18 +19,20 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from chronik.query.columns import SCHEMA
+from chronik.query.column_reader import SCHEMA
 
 __all__ = ["BASE_COLUMNS", "PartitionColumns", "TopicColumns", "quoted", "single", "table_source"]
 
 FLUSH_ROWS: Final = 50_000
 FLUSH_BYTES: Final = 32 * 1024 * 1024
+"""Where a query may have little memory, it is less: making columns of JSON takes several times as much."""
+VECTOR_BYTES: Final = 256 * 1024
+VECTOR_ROWS: Final = 2_048
 JSON_COLUMNS_MAX: Final = 300
 BASE_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 TEXT: Final = "COALESCE(TRY(decode({0})), {0}::VARCHAR)"
 TIMESTAMP: Final = "timestamp::TIMESTAMP AS timestamp"
 HEADERS_TYPE: Final = 'STRUCT("key" VARCHAR, "value" BLOB)[]'
-_NUMBERS: Final = dict.fromkeys(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"), "BIGINT")
 
 
 def quoted(name: str) -> str:
@@ -65,7 +67,7 @@ class PartitionColumns:
         return not self._files and not self._tail
 
     def begin_at(self, offset: int) -> None:
-        """Nothing before this offset will be read: the log no longer has it, or nobody needs it."""
+        """Start at this offset: the log no longer has what is before, or nobody needs it."""
         self.first = self.position = self._tail_first = offset
 
     def trim(self, log_start_offset: int) -> None:
@@ -78,13 +80,16 @@ class PartitionColumns:
             self.begin_at(log_start_offset)
 
     def add(self, batches: list[pa.RecordBatch], next_offset: int) -> None:
-        self._tail += batches
+        self._tail += [part for batch in batches for part in _parts(batch)]
         self.position = next_offset
 
     @property
-    def is_due(self) -> bool:
+    def tail_bytes(self) -> int:
+        return sum(batch.nbytes for batch in self._tail)
+
+    def is_due(self, flush_bytes: int = FLUSH_BYTES) -> bool:
         rows = sum(batch.num_rows for batch in self._tail)
-        return bool(rows >= FLUSH_ROWS) or bool(sum(batch.nbytes for batch in self._tail) >= FLUSH_BYTES)
+        return bool(rows >= FLUSH_ROWS) or self.tail_bytes >= flush_bytes
 
     def flush(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Write what is in memory to a file. Blocking."""
@@ -113,6 +118,13 @@ class PartitionColumns:
         return list(self._tail)
 
 
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut where values are long: DuckDB makes several copies of as many rows as it takes in at once."""
+    rows = max(1, min(VECTOR_ROWS, VECTOR_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
 class TopicColumns:
     def __init__(self, root: Path, topic: str, topic_id: str) -> None:
         self.topic = topic
@@ -129,6 +141,9 @@ class TopicColumns:
             found = self._partitions[number] = PartitionColumns(self._directory / str(number))
         return found
 
+    def tail_bytes(self) -> int:
+        return sum(one.tail_bytes for one in self._partitions.values())
+
     def remove(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -142,16 +157,38 @@ def single(connection: duckdb.DuckDBPyConnection, query: str, given: list[Any] |
 def table_source(connection: duckdb.DuckDBPyConnection, relation: str) -> str:
     """SELECT that turns raw columns into the table's: text for bytes, a column for each JSON field."""
     text = f"SELECT *, {TEXT.format('value')} AS text FROM {relation}"
-    objects = f"SELECT text::JSON AS value FROM ({text}) WHERE text LIKE '{{%' AND json_valid(text)"
-    structure = single(connection, f"SELECT json_group_structure(value) FROM ({objects})")
-    fields = json.loads(structure) if structure else {}
-    extracted = json_columns(fields if isinstance(fields, Mapping) else {})
+    extracted = json_columns(_fields(connection, text))
     return (
         f'SELECT partition, "offset", {TIMESTAMP}, '
         f"{TEXT.format('key')} AS key, text AS value, headers{''.join(extracted)} "
         f"FROM (SELECT *, CASE WHEN text LIKE '{{%' AND json_valid(text) THEN text END AS document "
         f"FROM ({text}))"
     )
+
+
+def _fields(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
+    """The fields that the JSON values have, in the order in which they came, each with its type.
+
+    Of each value only the outermost fields are looked at: json_group_structure puts all values together
+    before it looks, and fails on one that is nested deeply.
+    """
+    found = connection.execute(
+        f"""SELECT key, list(DISTINCT type) FROM (
+                SELECT "offset", CASE WHEN text LIKE '{{%' AND json_valid(text) THEN text END AS document
+                FROM ({source})
+            ), json_each(document)
+            GROUP BY key ORDER BY min("offset"), min(id) LIMIT {JSON_COLUMNS_MAX}"""
+    ).fetchall()
+    return {name: _common({*kinds} - {"NULL"}) for name, kinds in found}
+
+
+def _common(kinds: set[str]) -> str:
+    """The type of a column for values of these types."""
+    if kinds and kinds <= {"BIGINT", "UBIGINT"}:
+        return "BIGINT"
+    if kinds and kinds <= {"BIGINT", "UBIGINT", "DOUBLE"}:
+        return "DOUBLE"
+    return kinds.pop() if kinds in ({"VARCHAR"}, {"BOOLEAN"}) else "JSON"
 
 
 def column_names(fields: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -167,13 +204,12 @@ def column_names(fields: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, column
 
 
-def json_columns(structure: Mapping[str, Any]) -> list[str]:
+def json_columns(structure: Mapping[str, str]) -> list[str]:
     columns = []
     for name, column in column_names(structure):
-        kind = structure[name]
+        target = structure[name]
         path = literal("$." + json.dumps(name, ensure_ascii=False))
-        if isinstance(kind, str) and kind not in ("JSON", "NULL"):
-            target = _NUMBERS.get(kind, kind)
+        if target != "JSON":
             taken_out = f"json_extract_string(document, {path})"
             value = taken_out if target == "VARCHAR" else f"TRY_CAST({taken_out} AS {target})"
         else:

@@ -20,7 +20,7 @@ The driver, after every input, calls `ready()` until it gives None, and for each
    queue: a later Ready never becomes durable before an earlier one, and a crash keeps a prefix.
    Readies may overlap: nothing waits for `persisted` except the promises that need it;
 4. installs `snapshot` in the state machine (if durable), else applies `committed`, and calls
-   `applied(index)`; hands `reads` to whoever asked.
+   `applied(index)`; answers `reads`.
 
 After a restart the driver passes all that storage has, unfiltered: hard state, newest snapshot,
 and every stored entry; the core sorts out what a crash left half done.

@@ -12,7 +12,7 @@ from chronik.raft.follower import Follower
 from chronik.raft.leader import Leader
 from chronik.raft.log import RaftLog
 from chronik.raft.messages import Message
-from chronik.raft.outbox import Outbox
+from chronik.raft.outbox import RaftOutbox
 from chronik.raft.progress import ProgressState
 from chronik.raft.reads import ReadResult
 from chronik.raft.ready import FollowerStatus, Ready, SoftState, Status
@@ -39,17 +39,18 @@ class RaftCore:
         self.config = config
         self.node_id = config.node_id
         self.log = RaftLog(base or Snapshot(0, 0, bootstrap), entries, stored.commit)
-        self.term = stored.term
+        self.term = max(stored.term, self.log.last_term)
         """Never goes back, not even over a restart."""
-        self.vote = stored.vote
-        invariant(self.term >= self.log.last_term, "the stored log is of a later term than the hard state")
+        # Entries and term are written together, and a power loss may keep the entries alone. Nothing of that
+        # write was answered yet, so this node has given its vote to nobody in the entries' term.
+        self.vote = stored.vote if stored.term == self.term else None
         self.leader_id: NodeId | None = None
         """The leader of `term`, once known."""
         self.election_elapsed = 0
         """Ticks since the leader was heard from; for a leader, since its last quorum check."""
         self.election_timeout = 0
         self.read_results: list[ReadResult] = []
-        self._outbox = Outbox(self.node_id)
+        self._outbox = RaftOutbox(self.node_id)
         self._handed_hard_state = stored
         self.role: Role = Follower(self)
         self._handed_soft_state = self._soft_state
@@ -73,6 +74,10 @@ class RaftCore:
         """Append a command and give its index. It is committed if and only if the entry that is
         later applied at this index has the term of now."""
         return self._leader().propose(data)
+
+    def has_room(self, size: int) -> bool:
+        """False while `propose` would refuse `size` bytes because too much waits to be committed."""
+        return not isinstance(self.role, Leader) or self.role.has_room(size)
 
     def propose_config(self, change: ConfigChange) -> int:
         index = self._leader().propose_config(change)
@@ -117,7 +122,7 @@ class RaftCore:
         self.log.compact(index)
 
     def report_unreachable(self, node_id: NodeId) -> None:
-        """Messages to this peer may be lost (its connection broke): find out anew where it stands."""
+        """Messages to this peer may be lost (its connection broke): find out again how far its log is."""
         peer = self.role.progress.get(node_id) if isinstance(self.role, Leader) else None
         if peer is not None and peer.state is not ProgressState.PROBE:
             peer.become_probe()

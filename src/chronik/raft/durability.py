@@ -1,9 +1,8 @@
 """Which entries the driver was handed to persist, and which it reported durable.
 
-Handing out and becoming durable are apart in time, and a truncation may fall in between. So each
-hand-out leaves a mark of how far the log is durable once that hand-out is; a truncation cuts the
-marks back as well. A report for a hand-out that was since overwritten then counts only for what
-is left of it.
+A truncation may come between a hand-out and the report that it is durable. So each hand-out leaves
+a mark: the index up to which the log is durable once that hand-out is. A truncation lowers the
+marks too. A late report then counts only for the entries that were not truncated.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Durability:
         self.handed = stored_last_index
         """Entries up to here were handed to the driver, or came from it."""
         self.truncate_from: int | None = None
-        """Handed-out entries from here on are void; the driver has yet to hear of it."""
+        """First index of handed-out entries that were truncated. None once a Ready has carried it."""
         self._marks: deque[tuple[int, int]] = deque()
 
     def is_dirty(self, last_index: int) -> bool:

@@ -96,11 +96,15 @@ class HardState(msgspec.Struct, frozen=True, array_like=True):
 class ChangeKind(enum.Enum):
     ADD_LEARNER = "add_learner"
     PROMOTE = "promote"
+    DEMOTE = "demote"
     REMOVE = "remove"
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
-    """One step. Adding a voter takes two: add it as a learner, promote it when it has caught up."""
+    """One step. Adding a voter takes two: add it as a learner, promote it when it has caught up.
+
+    A voter that is demoted goes on as a learner.
+    """
 
     kind: ChangeKind
     node_id: NodeId
@@ -129,12 +133,16 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
             learners.remove(node)
             voters.add(node)
         else:
-            if node not in voters | learners:
-                raise RequestError(ErrorCode.voter_not_found, f"node {node} is not a member")
+            is_demoted = change.kind is ChangeKind.DEMOTE
+            if node not in (voters if is_demoted else voters | learners):
+                kind = "voter" if is_demoted else "member"
+                raise RequestError(ErrorCode.voter_not_found, f"node {node} is not a {kind}")
             if voters == {node}:
-                raise RequestError(ErrorCode.invalid_request, "the last voter cannot be removed")
+                raise RequestError(ErrorCode.invalid_request, "the last voter cannot go")
             voters.discard(node)
             learners.discard(node)
+            if is_demoted:
+                learners.add(node)
         return Membership(tuple(sorted(voters)), tuple(sorted(learners)))
 
 

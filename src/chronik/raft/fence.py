@@ -1,9 +1,9 @@
 """Terms as a fence (§5.1): what a message may do, by its term compared with the node's.
 
 A newer term always makes a node a follower of it, with two exceptions that keep a cut-off node
-from unseating a working leader when it returns: whoever hears from a leader ignores candidates
+from unseating a working leader when it returns: a node that hears from a leader ignores candidates
 (check-quorum lease, thesis §4.2.3), and pre-votes change no term at all (thesis §9.6). An older
-term changes nothing; a leader or candidate of one is told that it is over.
+term changes nothing; a leader or candidate of one gets a Fence.
 """
 
 from __future__ import annotations

@@ -88,11 +88,15 @@ class Leader(Role):
 
     # -- requests
 
+    def has_room(self, size: int) -> bool:
+        """Whether a command of `size` bytes may be proposed; any size if nothing waits to be committed."""
+        waiting = self._uncommitted_bytes
+        return not waiting or waiting + size <= self.core.config.max_uncommitted_bytes
+
     def propose(self, data: bytes) -> int:
-        limit = self.core.config.max_uncommitted_bytes
         if self.transferee is not None:
             raise Unavailable(f"leadership is moving to node {self.transferee}")
-        if self._uncommitted_bytes and self._uncommitted_bytes + len(data) > limit:
+        if not self.has_room(len(data)):
             raise Unavailable(f"{self._uncommitted_bytes} bytes of proposals wait to be committed")
         return self._append(EntryKind.COMMAND, data)
 

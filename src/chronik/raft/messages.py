@@ -78,7 +78,7 @@ class AppendResponse(_Message, frozen=True, kw_only=True):
     """Rejected: the follower's last entry at or below `index` whose term is not above `prev_term`."""
     hint_term: int = 0
     applied: int = 0
-    """How far the sender has applied its log when this leaves; the driver's to fill in, for figures alone."""
+    """The sender's applied index when the message is sent. Set by the driver; used for metrics only."""
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
@@ -87,17 +87,17 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
     round: int
     """Read round (`reads`); the answer repeats it."""
     sent: float = 0.0
-    """When this left, by the leader's clock. This and the next are the driver's to fill in (its lease)."""
+    """When the message was sent, by the leader's clock. The driver sets this and the lease fields."""
     lease: float | None = None
-    """Since when, by the follower's clock, the leader counts on the follower; None if that is not known."""
+    """Start of the follower's lease, by the follower's clock; None if it is not known."""
     lease_index: int = 0
-    """The end of the leader's log: what the follower must have applied to hold that lease."""
+    """Last index of the leader's log. The follower holds the lease only once it has applied up to here."""
 
 
 class HeartbeatResponse(_Message, frozen=True, kw_only=True):
     round: int
     sent: float = 0.0
-    """When this left, by the follower's clock; the driver's to fill in, as is the next."""
+    """When the message was sent, by the follower's clock. The driver sets this and `question`."""
     question: float | None = None
     """`sent` of the last heartbeat of this term."""
 

@@ -12,10 +12,10 @@ from collections import deque
 from chronik.model import NodeId, invariant
 from chronik.raft.messages import Message
 
-__all__ = ["Outbox"]
+__all__ = ["RaftOutbox"]
 
 
-class Outbox:
+class RaftOutbox:
     def __init__(self, node_id: NodeId) -> None:
         self._node_id = node_id
         self._sendable: list[Message] = []

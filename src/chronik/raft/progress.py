@@ -80,7 +80,7 @@ class Progress:
         self.waits_for_answer = False
         """Probing, and the probe is out."""
         self.commit_sent = 0
-        """The commit index it was last told; worth an append of its own when it moves."""
+        """The commit index that was last sent to it; worth an append of its own when it moves."""
         self.snapshot_index = 0
         self.snapshot_age_ticks = 0
         self.read_round = 0

@@ -128,6 +128,17 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def check_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
+    """Position and header of each batch, once all of them are found to be sound and to fill the buffer."""
+    found = []
+    position = 0
+    while position < len(buffer):
+        header = check_batch(buffer, position)
+        found.append((position, header))
+        position += header.batch_length + OVERHEAD_BYTES
+    return found
+
+
 def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch; stops before a cut-off last one. No CRC check."""
     end = len(buffer)

@@ -7,7 +7,7 @@ the records that are kept are copied as they are. Sequence numbers and offsets o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import (
@@ -16,12 +16,15 @@ from chronik.records.batch import (
     HEADER,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    TRANSACTIONAL_MASK,
     BatchHeader,
-    Buffer,
     reseal,
 )
-from chronik.records.compression import compress, decompress
+from chronik.records.compression import compress
 from chronik.records.writer import put_varint
+
+_I64_MIN: Final = -(2**63)
+_I64_MAX: Final = 2**63 - 1
 
 
 class RawRecord(NamedTuple):
@@ -37,15 +40,10 @@ class RawRecord(NamedTuple):
     has_value: bool
 
 
-def body_of(header: BatchHeader, batch: Buffer) -> bytes:
-    """The records of one whole batch, decompressed."""
-    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    return decompress(header.compression, body) if header.record_count else b""
-
-
 def raw_records(header: BatchHeader, body: bytes) -> Iterator[RawRecord]:
     """The records of a batch, in order. Raises RequestError(corrupt_message) for nonsense."""
     position = 0
+    earliest, latest = _I64_MIN - header.base_timestamp, _I64_MAX - header.base_timestamp
     try:
         for _ in range(header.record_count):
             start = position
@@ -54,6 +52,8 @@ def raw_records(header: BatchHeader, body: bytes) -> Iterator[RawRecord]:
             if length <= 0 or end > len(body):
                 raise ValueError("a record is longer than its batch")
             timestamp_delta, offset_at = _varint(body, position + 1)
+            if not earliest <= timestamp_delta <= latest:
+                raise ValueError("a record's timestamp has more than 64 bits")
             offset_delta, position = _varint(body, offset_at)
             key_length, position = _varint(body, position)
             key = None
@@ -93,24 +93,60 @@ def keys_of(header: BatchHeader, body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def all_have_keys(header: BatchHeader, body: bytes) -> bool:
-    """Whether each record of a batch has a key: lengths are followed, nothing is taken out."""
+    """Whether each record of a batch has a key: lengths are followed, nothing is taken out.
+
+    Written without calls, as `timestamps_of` is, because a batch can have a million records.
+    """
     position, size = 0, len(body)
     try:
         for _ in range(header.record_count):
-            length, start = _varint(body, position)
+            if (length := body[position]) < 0x80:
+                start = position + 1
+                length = (length >> 1) ^ -(length & 1)
+            else:
+                length, start = _varint(body, position)
             position = start + length
             if length <= 0 or position > size:
                 raise ValueError("a record is longer than its batch")
             start += 1
-            for _ in range(2):  # timestamp and offset
-                while body[start] >= 0x80:
+            if (body[start] | body[start + 1]) < 0x80:  # timestamp and offset
+                start += 2
+            else:
+                for _ in range(2):
+                    while body[start] >= 0x80:
+                        start += 1
                     start += 1
-                start += 1
             if body[start] & 1:  # zigzag: a negative length
                 return False
     except (IndexError, ValueError) as error:
         raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
     return True
+
+
+def timestamps_of(header: BatchHeader, body: bytes) -> Iterator[int]:
+    """The timestamp of each record of a batch, in order. Lengths are followed, nothing else is looked at."""
+    position, size, base = 0, len(body), header.base_timestamp
+    try:
+        for _ in range(header.record_count):
+            if (length := body[position]) < 0x80:
+                position += 1
+                length = (length >> 1) ^ -(length & 1)
+            else:
+                length, position = _varint(body, position)
+            end = position + length
+            if length <= 0 or end > size:
+                raise ValueError("a record is longer than its batch")
+            if (delta := body[position + 1]) < 0x80:
+                timestamp = base + ((delta >> 1) ^ -(delta & 1))
+            else:
+                delta, _ = _varint(body, position + 1)
+                timestamp = base + delta
+            if not _I64_MIN <= timestamp <= _I64_MAX:
+                raise ValueError("a record's timestamp has more than 64 bits")
+            yield timestamp
+            position = end
+    except (IndexError, ValueError) as error:
+        raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -160,13 +196,22 @@ def keep_records(
     return _seal(header, attributes, base_timestamp, max_timestamp, len(records), payload)
 
 
+def recompressed(header: BatchHeader, body: bytes, codec: int) -> bytearray:
+    """A client's batch with the same records, compressed by another codec."""
+    attributes = header.attributes & TRANSACTIONAL_MASK | codec
+    payload = compress(codec, body) if codec else body
+    return _seal(
+        header, attributes, header.base_timestamp, header.max_timestamp, header.record_count, payload
+    )
+
+
 def _rebased(header: BatchHeader, body: bytes, records: Sequence[RawRecord], base_timestamp: int) -> bytes:
     """The same records with timestamps counted from another base."""
     shift = header.base_timestamp - base_timestamp
     out = bytearray()
     for record in records:
         inner = bytearray(1)  # attributes: unused in v2
-        put_varint(inner, record.timestamp_delta + shift)
+        put_varint(inner, max(record.timestamp_delta + shift, _I64_MIN))
         inner += body[record.offset_at : record.end]
         put_varint(out, len(inner))
         out += inner

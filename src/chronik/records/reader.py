@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from chronik.model import ErrorCode, RequestError
-from chronik.records.batch import HEADER_BYTES, BatchHeader, Buffer, headers, read_header
-from chronik.records.compression import decompress
+from chronik.records.batch import BatchHeader, Buffer, headers, read_header
+from chronik.records.body import body_of
 
 _VARINT_BYTES_MAX: Final = 10
 _NULL: Final = 1
 """The length -1."""
+ROWS_AT_ONCE_MAX: Final = 20_000
+"""A batch of more records is not decoded into memory: a row takes a few hundred bytes, however small the
+record is."""
+
+
+class Unreadable(NamedTuple):
+    """A batch whose records cannot be decoded, although its checksum is right."""
+
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+    size_bytes: int
+    """Of the batch, compressed as it is stored."""
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.first_offset} to {self.last_offset} ({self.size_bytes} bytes) "
+            f"cannot be read: {self.why}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +43,9 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = field(default=())
     timestamp_ms: int = -1
     offset: int = -1
+    unreadable: Unreadable | None = None
+    """Set on the one record that stands for a batch that cannot be read. It has neither key nor value, and
+    the batch's last offset."""
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -53,18 +77,37 @@ def read_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
         yield Record(key=key, value=value, headers=pairs, timestamp_ms=timestamp_ms, offset=offset)
 
 
-def read_rows(batch: Buffer, position: int = 0) -> list[Row]:
-    """The same as plain tuples, which takes half as long."""
+def read_rows(batch: Buffer, position: int = 0) -> Iterator[Row]:
+    """The same as plain tuples, which takes half as long.
+
+    Raises before it returns: of a batch that cannot be decoded as a whole no row is handed out. Very many
+    records are therefore decoded twice, and never held together.
+    """
     header = read_header(batch, position)
-    body = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
-    data = bytes(decompress(header.compression, body))
+    data = body_of(header, batch, position)
     try:
-        return _decode(header, data)
+        if header.record_count <= ROWS_AT_ONCE_MAX:
+            return iter(list(_rows(header, data)))
+        deque(_rows(header, data), maxlen=0)
     except (IndexError, ValueError) as error:
-        raise RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}") from error
+        raise _malformed(error) from error
+    return _rows(header, data)
 
 
-def _decode(header: BatchHeader, data: bytes) -> list[Row]:
+def rows_until_fault(batch: Buffer) -> Iterator[Row]:
+    """The rows of a batch, each decoded when it is asked for. Raises RequestError where one cannot be."""
+    header = read_header(batch)
+    try:
+        yield from _rows(header, body_of(header, batch))
+    except (IndexError, ValueError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: IndexError | ValueError) -> RequestError:
+    return RequestError(ErrorCode.corrupt_message, f"a record cannot be read: {error}")
+
+
+def _rows(header: BatchHeader, data: bytes) -> Iterator[Row]:
     """Most numbers fit one byte: those are read in place, since a call costs more than all of the rest.
 
     A field that is too long ends behind its record, so looking at the end of a record is enough.
@@ -72,7 +115,6 @@ def _decode(header: BatchHeader, data: bytes) -> list[Row]:
     position, size = 0, len(data)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
-    rows: list[Row] = []
     for _ in range(header.record_count):
         length, position = _varint(data, position)
         end = position + length
@@ -107,8 +149,7 @@ def _decode(header: BatchHeader, data: bytes) -> list[Row]:
             position += 1
         if position != end:
             raise ValueError("a record does not end where its length says")
-        rows.append((offset, timestamp_ms if append_time is None else append_time, key, value, pairs))
-    return rows
+        yield offset, timestamp_ms if append_time is None else append_time, key, value, pairs
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
@@ -133,14 +174,20 @@ def _headers(data: bytes, position: int, length: int) -> tuple[Headers, int]:
     return tuple(pairs), position
 
 
-class Marker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """What a transaction marker says."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
-def read_marker(batch: Buffer) -> Marker | None:
+def unreadable_batch(header: BatchHeader, error: RequestError) -> Unreadable:
+    return Unreadable(
+        header.base_offset, header.last_offset, header.max_timestamp, header.size_bytes, str(error)
+    )
+
+
+def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     """The marker in a control batch; None if the batch is of a kind that says nothing of transactions."""
     for record in read_records(batch):
         if record.key is None or len(record.key) < 4:
@@ -148,7 +195,7 @@ def read_marker(batch: Buffer) -> Marker | None:
         kind = int.from_bytes(record.key[2:4], "big", signed=True)
         if kind not in (0, 1) or record.value is None or len(record.value) < 6:
             return None
-        return Marker(kind == 1, int.from_bytes(record.value[2:6], "big", signed=True))
+        return EndTransactionMarker(kind == 1, int.from_bytes(record.value[2:6], "big", signed=True))
     return None
 
 

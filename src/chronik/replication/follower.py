@@ -1,8 +1,8 @@
-"""The follower's side of replication: takes what leaders send, tells them what is on disk.
+"""What leaders tell a follower: handler of the data links that other nodes dial.
 
-A partition is opened before it is fed: the follower says where its log stands, drops what the
-leader does not have, and takes batches that continue it. An opening that arrives before the
-metadata that explains it waits (bounded in number and time) instead of being dropped.
+A partition is opened before it is fed: the follower says where its log stands, drops what the leader does not
+have, and takes batches that continue it. An OPEN that arrives before the metadata of its leader epoch waits
+(up to `EARLY_COUNT_MAX` of them, for up to `EARLY_SECONDS_MAX`) instead of being refused.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from chronik.model import ErrorCode, NodeId, PeerError, RequestError, StorageError
-from chronik.records.batch import check_batch
-from chronik.replication import frames
-from chronik.replication.frames import FrameType, Head
-from chronik.replication.link import Link
+from chronik.links import frames
+from chronik.links.frames import FrameType, Head
+from chronik.links.link import Link
+from chronik.model import PeerError, Pressure, RequestError, StorageError
+from chronik.replication.ack_sender import AckSender
 from chronik.replication.partition import Partition
+from chronik.replication.partitions import Partitions
 
 log = logging.getLogger(__name__)
 
@@ -40,25 +41,25 @@ class _Early(NamedTuple):
         )
 
 
-class FollowerSide:
-    """Handler of incoming data links."""
-
+class FollowerLinks:
     def __init__(
         self,
         *,
-        node_id: NodeId,
-        find: Callable[[bytes, int], Partition | None],
+        partitions: Partitions,
+        acks: AckSender,
+        pressures: tuple[Pressure, ...],
         now_ms: Callable[[], int],
     ) -> None:
-        self._node_id = node_id
-        self._find = find
+        """While one of `pressures` is full, no link is read that carries batches (S04)."""
+        self._by_id = partitions.by_id
+        self._pressures = pressures
+        self._held_back: dict[Link, None] = {}
+        self._acks = acks
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
         self._early: dict[tuple[bytes, int], _Early] = {}
         self._early_timer: asyncio.TimerHandle | None = None
         self._fed: dict[Link, set[Partition]] = {}
-        self._to_ack: dict[Partition, None] = {}
-        self._ack_scheduled = False
         self.early_count = 0
         """Openings that came before their metadata."""
 
@@ -72,9 +73,9 @@ class FollowerSide:
         self._fed[link] = set()
 
     def on_closed(self, link: Link) -> None:
+        self._held_back.pop(link, None)
         for partition in self._fed.pop(link, ()):
-            if partition.feeder is link:
-                partition.feeder = None
+            partition.stop_following(link)
         for key in [key for key, early in self._early.items() if early.link is link]:
             del self._early[key]
 
@@ -83,85 +84,82 @@ class FollowerSide:
 
     def on_frame(self, link: Link, frame: memoryview) -> None:
         head = frames.read_head(frame)
-        partition = self._find(head.topic_id, head.partition)
+        partition = self._by_id.get((head.topic_id, head.partition))
         if partition is None or head.leader_epoch > partition.leader_epoch:
             self._on_early(link, head, frame)
             return
         if head.leader_epoch < partition.leader_epoch or partition.leader_id != link.peer_id:
-            self._refuse(link, head)  # a deposed leader: it has to learn that first
+            self._refuse(link, head)  # a deposed leader
             return
         try:
-            self._take(link, head, partition, frame)
+            if head.type == FrameType.DATA:
+                data, batches = frames.decode_data(frame), frame[frames.DATA_BYTES :]
+                is_taken = partition.append_replicated(link, data, batches, self._now_ms())
+                for pressure in self._pressures:
+                    if pressure.full:
+                        self._hold_back(link, pressure)
+            else:
+                is_taken = self._take(link, head, partition, frame)
         except (RequestError, StorageError) as error:
-            log.error("%s: what node %d sent cannot be taken: %s", partition.tp, link.peer_id, error)
+            log.error("%s: cannot take what node %d sent: %s", partition.tp, link.peer_id, error)
+            is_taken = False
+        if not is_taken:
             self._refuse(link, head)
 
-    def _take(self, link: Link, head: Head, partition: Partition, frame: memoryview) -> None:
+    def _hold_back(self, link: Link, pressure: Pressure) -> None:
+        """Read no more from this leader: it stops sending when the socket between us is full."""
+        if not self._held_back:
+            pressure.when_room(self._relieved)
+        self._held_back[link] = None
+        link.pause_reading()
+
+    def _relieved(self) -> None:
+        for pressure in self._pressures:
+            if pressure.full:
+                pressure.when_room(self._relieved)
+                return
+        held_back, self._held_back = self._held_back, {}
+        for link in held_back:
+            link.resume_reading()
+
+    def _take(self, link: Link, head: Head, partition: Partition, frame: memoryview) -> bool:
+        """Handle a frame. Returns False if it does not continue this log: the caller sends REFUSE."""
         match head.type:
-            case FrameType.DATA:
-                self._on_data(link, head, partition, frame)
             case FrameType.WATERMARK:
                 if partition.feeder is link:
-                    told = frames.decode_bounds(frame)
-                    partition.on_told_watermark(told.end_offset)
-                    partition.follow_log_start(told.log_start_offset)
-                    sample = frames.decode_sample(frame)
-                    if sample and partition.high_watermark >= told.end_offset:
-                        self._send_ack(link, partition, sample)
+                    self._on_watermark(link, partition, frame)
             case FrameType.OPEN:
                 if frames.decode_opening(frame) > partition.partition_epoch:
                     self._on_early(link, head, frame)
                 else:
                     self._on_opening(link, head, partition)
             case FrameType.START:
-                self._on_start(link, head, partition, frames.decode_start(frame))
+                start = frames.decode_start(frame)
+                if not partition.follow(link, start.offset, is_reset=start.is_reset):
+                    return False
+                self._fed[link].add(partition)
             case _:
                 raise PeerError(f"a leader does not send frames of type {head.type}")
+        return True
+
+    def _on_watermark(self, link: Link, partition: Partition, frame: memoryview) -> None:
+        high_watermark, log_start_offset = frames.decode_bounds(frame)
+        partition.leader_reported(high_watermark, log_start_offset)
+        sample = frames.decode_sample(frame)
+        if sample and partition.high_watermark >= high_watermark:
+            self._acks.send(link, partition, sample)
 
     # --- the handshake -------------------------------------------------------------------------------
 
     def _on_opening(self, link: Link, head: Head, partition: Partition) -> None:
-        partition.feeder = None
+        partition.stop_following()
         log_ = partition.log
         position = frames.LogPosition(log_.log_start_offset, log_.log_end_offset, list(log_.epochs.entries))
-        link.send(self._head(FrameType.STATE, head) + frames.encode_position(position))
-
-    def _on_start(self, link: Link, head: Head, partition: Partition, start: frames.Start) -> None:
-        log_ = partition.log
-        if start.is_reset:
-            log.warning("%s begins anew at %d: the leader keeps nothing older", partition.tp, start.offset)
-            log_.restart_at(start.offset)
-            partition.log_restarted()
-        elif start.offset < log_.log_end_offset:
-            if start.offset < partition.high_watermark:
-                # Committed records are on every in-sync replica: an honest leader has them.
-                log.error(
-                    "%s: node %d, epoch %d, would have committed records dropped (%d < %d)",
-                    partition.tp,
-                    link.peer_id,
-                    head.leader_epoch,
-                    start.offset,
-                    partition.high_watermark,
-                )
-                self._refuse(link, head)
-                return
-            log.info(
-                "%s: dropping offsets %d to %d, which node %d does not have",
-                partition.tp,
-                start.offset,
-                log_.log_end_offset - 1,
-                link.peer_id,
-            )
-            log_.truncate(start.offset)
-        if start.offset > log_.log_end_offset:
-            self._refuse(link, head)
-            return
-        partition.feeder = link
-        self._fed[link].add(partition)
-        self.acknowledge(partition)
+        link.outbox.send(_head(FrameType.STATE, head) + frames.encode_position(position))
 
     def _on_early(self, link: Link, head: Head, frame: memoryview) -> None:
-        """Metadata is late. Only openings can be early: data follows an answered opening."""
+        """The frame's epoch is newer than this node's metadata. Only an OPEN may wait. Other frames are
+        refused, since a leader sends them only after its OPEN was answered."""
         if head.type != FrameType.OPEN:
             self._refuse(link, head)
             return
@@ -177,16 +175,14 @@ class FollowerSide:
         if self._early_timer is None:
             self._early_timer = self._loop.call_later(EARLY_POLL_SECONDS, self._poll_early)
 
-    def partition_changed(self, partition: Partition) -> None:
-        """Metadata arrived: an opening that waited for it goes on at once."""
-        if partition.is_leader:
-            partition.feeder = None
+    def partition_assigned(self, partition: Partition) -> None:
+        """Metadata arrived: an opening that waited for it is answered at once."""
         early = self._early.get((partition.log.topic_id_bytes, partition.tp.partition))
         if early is not None:
             self._try_early(early)
 
     def _try_early(self, early: _Early) -> None:
-        partition = self._find(early.head.topic_id, early.head.partition)
+        partition = self._by_id.get(early.head.key)
         if partition is None or not early.is_known(partition):
             return
         del self._early[early.head.key]
@@ -206,57 +202,9 @@ class FollowerSide:
         if self._early:
             self._early_timer = self._loop.call_later(EARLY_POLL_SECONDS, self._poll_early)
 
-    # --- data --------------------------------------------------------------------------------------
-
-    def _on_data(self, link: Link, head: Head, partition: Partition, frame: memoryview) -> None:
-        data = frames.decode_data(frame)
-        log_ = partition.log
-        if partition.feeder is not link or data.prev_end_offset != log_.log_end_offset:
-            self._refuse(link, head)
-            return
-        batches = frame[frames.DATA_BYTES :]
-        _check_batches(batches)
-        log_.append_replicated(batches, self._now_ms())
-        partition.on_told_watermark(data.high_watermark)
-        partition.follow_log_start(data.log_start_offset)
-
-    def acknowledge(self, partition: Partition) -> None:
-        """The log grew on disk, or starts later: tell the leader at the end of this turn."""
-        self._to_ack[partition] = None
-        if not self._ack_scheduled:
-            self._ack_scheduled = True
-            self._loop.call_soon(self._send_acks)
-
-    def _send_acks(self) -> None:
-        self._ack_scheduled = False
-        to_ack, self._to_ack = self._to_ack, {}
-        for partition in to_ack:
-            if partition.feeder is not None:
-                self._send_ack(partition.feeder, partition)
-
-    def _send_ack(self, link: Link, partition: Partition, sample: int = 0) -> None:
-        topic_id, epoch = partition.log.topic_id_bytes, partition.leader_epoch
-        head = frames.head(FrameType.ACK, topic_id, partition.tp.partition, epoch)
-        has = frames.Bounds(partition.log.durable_end_offset, partition.log_start_offset)
-        link.send(head + frames.encode_bounds(has, sample))
-
-    def begin_anew(self, partition: Partition) -> None:
-        """This disk took back what the leader takes to be on its way: nothing else would tell the leader."""
-        link, partition.feeder = partition.feeder, None
-        if link is not None:
-            topic_id, epoch = partition.log.topic_id_bytes, partition.leader_epoch
-            link.send(frames.head(FrameType.REFUSE, topic_id, partition.tp.partition, epoch))
-
     def _refuse(self, link: Link, head: Head) -> None:
-        link.send(self._head(FrameType.REFUSE, head))
-
-    def _head(self, type_: FrameType, head: Head) -> bytes:
-        return frames.head(type_, head.topic_id, head.partition, head.leader_epoch)
+        link.outbox.send(_head(FrameType.REFUSE, head))
 
 
-def _check_batches(batches: memoryview) -> None:
-    position = 0
-    while position < len(batches):
-        position += check_batch(batches, position).size_bytes
-    if position != len(batches):
-        raise RequestError(ErrorCode.corrupt_message, "replicated batches do not end where their frame does")
+def _head(type_: FrameType, head: Head) -> bytes:
+    return frames.head(type_, head.topic_id, head.partition, head.leader_epoch)

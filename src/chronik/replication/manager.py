@@ -5,40 +5,73 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from chronik.metadata import events as e
-from chronik.metadata.state import ClusterState
+from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
+from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.metadata.values import Topic
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
-from chronik.replication.partition import Partition, PartitionHooks, log_config
+from chronik.replication.context import ReplicaContext
+from chronik.replication.follower import FollowerLinks
+from chronik.replication.partition import Partition
+from chronik.replication.partitions import Partitions
+from chronik.storage.log import LogConfig
 from chronik.storage.store import LogStore
 
 log = logging.getLogger(__name__)
+
+
+CHECK_SECONDS: Final = 0.25
+"""Interval of `Replica.check_followers`."""
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    segment_ms = config.segment_ms
+    if config.is_compacted:
+        # Only closed segments are compacted, so roll a segment before max.compaction.lag.ms is over.
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+    )
 
 
 class ReplicaManager:
     def __init__(
         self,
         *,
-        node_id: NodeId,
+        partitions: Partitions,
+        context: ReplicaContext,
         store: LogStore,
-        state: Callable[[], ClusterState],
+        metadata: MetadataStore,
         topic_config: Callable[[str], TopicConfig],
-        hooks: PartitionHooks,
-        may_lead: Callable[[], bool] = lambda: True,
+        follower_links: FollowerLinks,
+        may_lead: Callable[[], bool],
+        lag_seconds_max: float,
     ) -> None:
         """`may_lead` tells whether the cluster still counts on this node; without it nothing is led."""
-        self._node_id = node_id
+        self._context = context
+        self.repaired = 0
+        """Damaged replicas that were cut, to be copied again."""
+        self._node_id = context.node_id
+        self._tasks = context.tasks
         self._store = store
-        self._state = state
+        self._metadata = metadata
         self._topic_config = topic_config
-        self._hooks = hooks
+        self._follower_links = follower_links
         self._may_lead = may_lead
-        self._by_id: dict[tuple[bytes, int], Partition] = {}
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._deletions: set[asyncio.Future[None]] = set()
+        self._lag_seconds_max = lag_seconds_max
+        self._loop = asyncio.get_running_loop()
+        self._all = partitions
+        self._partitions = partitions.by_tp
+        self._checker: asyncio.TimerHandle | None = None
         self._is_active = False
 
     # --- finding -----------------------------------------------------------------------------------
@@ -48,7 +81,7 @@ class ReplicaManager:
 
     def leader(self, tp: TopicPartition) -> Partition:
         """The partition, if this node leads it; the error a client needs, if not."""
-        partition = self.replica(tp)
+        partition = self._partitions.get(tp) or self.replica(tp)
         if partition.leader_id != self._node_id or not self._may_lead():
             raise RequestError(ErrorCode.not_leader_or_follower, f"node {self._node_id} does not lead {tp}")
         return partition
@@ -57,12 +90,12 @@ class ReplicaManager:
         partition = self._partitions.get(tp)
         if partition is not None:
             return partition
-        if self._state().partition(tp) is None:
+        if self._metadata.state.partition(tp) is None:
             raise RequestError(ErrorCode.unknown_topic_or_partition, f"there is no {tp}")
         raise RequestError(ErrorCode.not_leader_or_follower, f"node {self._node_id} has no replica of {tp}")
 
     def find(self, topic_id: bytes, partition: int) -> Partition | None:
-        return self._by_id.get((topic_id, partition))
+        return self._all.by_id.get((topic_id, partition))
 
     @property
     def may_lead(self) -> bool:
@@ -90,16 +123,17 @@ class ReplicaManager:
                 pass
 
     def activate(self) -> None:
-        """This node is registered in its present life, so its metadata is complete up to there.
+        """Called once the broker has registered after a start: its metadata is complete up to there.
 
-        Before that it has no replicas at all: what its log says of leadership may be long over.
+        Before that the node has no replicas, since leaders in older metadata may be long deposed.
         """
         self._is_active = True
         self.synchronize()
+        self._checker = self._loop.call_later(CHECK_SECONDS, self._check_followers)
 
     def synchronize(self) -> None:
         """Bring every partition in line with the state, whatever was missed."""
-        state = self._state()
+        state = self._metadata.state
         for tp, partition in list(self._partitions.items()):
             topic = state.topics.get(tp.topic)
             if topic is None or topic.topic_id != partition.topic_id:
@@ -110,7 +144,7 @@ class ReplicaManager:
         self._reconfigure()
 
     def _update(self, tp: TopicPartition, topic: Topic | None = None) -> None:
-        topic = topic or self._state().topics.get(tp.topic)
+        topic = topic or self._metadata.state.topics.get(tp.topic)
         if topic is None:
             return
         assignment = topic.partitions[tp.partition]
@@ -120,20 +154,43 @@ class ReplicaManager:
                 self._drop(tp, partition, ErrorCode.not_leader_or_follower)
             return
         if partition is not None:
-            partition.assign(assignment)
-            return
+            cut_at = partition.reset_at(assignment)
+            if cut_at is None:
+                self._assign(partition, assignment)
+                return
+            self._cut_damaged(partition, cut_at)
         config = self._topic_config(tp.topic)
         opened = self._store.open_log(tp, topic.topic_id, log_config(config))
         created = Partition(
             tp=tp,
             topic_id=topic.topic_id,
-            node_id=self._node_id,
             log=opened,
             config=config,
-            hooks=self._hooks,
+            context=self._context,
         )
-        self._partitions[tp] = self._by_id[topic.topic_id.bytes, tp.partition] = created
-        created.assign(assignment)
+        self._all.add(created)
+        self._assign(created, assignment)
+
+    def _cut_damaged(self, partition: Partition, offset: int) -> None:
+        """Remove the replica and cut the damaged part off its log. The caller creates a new replica, which
+        gets its high watermark and the dropped records from the leader."""
+        log_ = partition.log
+        self._all.remove(partition)
+        partition.remove(RequestError(ErrorCode.not_leader_or_follower, f"{partition.tp} is being repaired"))
+        log_.unsubscribe(partition)
+        line = "%s: dropping offsets %d to %d from %s: damaged, the leader sends them again"
+        first = max(offset, log_.log_start_offset)
+        log.warning(line, partition.tp, first, log_.log_end_offset - 1, log_.directory)
+        if offset > log_.log_start_offset:
+            log_.truncate(offset)
+        else:
+            # A log may start inside a batch, and only whole ones are sent: the leader finds the place.
+            log_.restart_at(0)
+        self.repaired += 1
+
+    def _assign(self, partition: Partition, assignment: Assignment) -> None:
+        partition.assign(assignment)
+        self._follower_links.partition_assigned(partition)
 
     def _reconfigure(self) -> None:
         configs: dict[str, TopicConfig] = {}
@@ -142,8 +199,7 @@ class ReplicaManager:
             if config is None:
                 config = configs[tp.topic] = self._topic_config(tp.topic)
             if partition.config != config:
-                partition.config = config
-                partition.log.config = log_config(config)
+                partition.reconfigure(config, log_config(config))
 
     def _delete(self, topic: str, topic_id: UUID) -> None:
         for tp, partition in list(self._partitions.items()):
@@ -151,21 +207,31 @@ class ReplicaManager:
                 self._drop(tp, partition, ErrorCode.unknown_topic_or_partition)
 
     def _drop(self, tp: TopicPartition, partition: Partition, code: ErrorCode) -> None:
-        del self._partitions[tp]
-        self._by_id.pop((partition.topic_id.bytes, tp.partition), None)
-        self._hooks.refused(partition)
-        partition.close(RequestError(code, f"{tp} is gone from node {self._node_id}"))
-        deletion = self._store.delete_log(tp, partition.topic_id)
-        self._deletions.add(deletion)
-        deletion.add_done_callback(self._deletion_done)
+        self._all.remove(partition)
+        partition.remove(RequestError(code, f"{tp} is gone from node {self._node_id}"))
+        self._tasks.keep(self._store.delete_log(tp, partition.topic_id), f"removing the files of {tp}")
 
-    def _deletion_done(self, deletion: asyncio.Future[None]) -> None:
-        self._deletions.discard(deletion)
-        if not deletion.cancelled() and (error := deletion.exception()) is not None:
-            log.error("a deleted partition's files could not be removed: %s", error)
+    # --- followers ---------------------------------------------------------------------------------
+
+    def _check_followers(self) -> None:
+        self._checker = self._loop.call_later(CHECK_SECONDS, self._check_followers)
+        now = self._loop.time()
+        for partition in list(self._partitions.values()):
+            partition.check_followers(now, self._lag_seconds_max)
+
+    def lag_seconds(self) -> dict[NodeId, float]:
+        """For how long each follower has not had everything of the partitions led here."""
+        now = self._loop.time()
+        lag: dict[NodeId, float] = {}
+        for partition in self._partitions.values():
+            for peer, progress in partition.followers.items():
+                behind = progress.lag_seconds(partition.log_end_offset, now)
+                lag[peer] = max(lag.get(peer, 0.0), behind)
+        return lag
 
     async def close(self) -> None:
+        if self._checker is not None:
+            self._checker.cancel()
         for partition in self._partitions.values():
             partition.close(RequestError(ErrorCode.not_leader_or_follower, "the node is stopping"))
-        if self._deletions:
-            await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._tasks.finished()

@@ -1,8 +1,8 @@
 """How soon followers know a watermark (S25), measured by the leader's clock alone.
 
-Now and then a move of a watermark is numbered. The number follows the watermark to each follower in sync,
-which sends it back when it has got there; so the way back is counted too. What is sampled depends on the time
-since the last sample and not on whether that one is back: a slow follower must not make itself rare.
+Every `SAMPLE_SECONDS`, at most, a move of a watermark gets a number. The number is sent with the watermark to
+each in-sync follower, which sends it back; so the way back is counted too. When a sample is taken does not
+depend on whether the last one came back: otherwise a slow follower would be sampled less often.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from chronik.model import NodeId
 
 SAMPLE_SECONDS: Final = 0.01
 UNDER_WAY_MAX: Final = 1_000
-"""A sample that so many later ones overtook is given up: its follower is gone."""
+"""Samples that are waited for. The oldest is given up: its follower is gone."""
 
 
 class Propagation:
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` decides when to sample; it may be coarse, and is the simulator's in a simulated world."""
+        """`now` is the clock used to choose samples. It need not be precise; the simulator passes its own."""
         self._now = now
         self._next_at = now()
         self._number = 0
@@ -28,13 +28,12 @@ class Propagation:
         self.seconds: dict[NodeId, Histogram] = {}
         """By follower."""
 
-    @property
-    def is_due(self) -> bool:
-        return self._now() >= self._next_at
-
     def begin(self) -> int:
-        """A watermark moved right now; returns the number that followers are to send back."""
-        self._next_at = self._now() + SAMPLE_SECONDS
+        """A watermark moved right now; returns the number that followers are to send back, 0 if none."""
+        now = self._now()
+        if now < self._next_at:
+            return 0
+        self._next_at = now + SAMPLE_SECONDS
         self._number += 1
         self._began[self._number] = clock()
         self._began.pop(self._number - UNDER_WAY_MAX, None)

@@ -1,27 +1,25 @@
-"""The operations that responses list as authorized (KIP-430).
-
-Without ACLs everything that makes sense on a resource is allowed.
-"""
+"""The operations that responses list as authorized (KIP-430)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CLUSTER_OPERATIONS", "GROUP_OPERATIONS", "NOT_REQUESTED", "TOPIC_OPERATIONS"]
+from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
+from chronik.server.access import Access
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
-
-
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
+__all__ = ["NOT_REQUESTED", "cluster_operations", "group_operations"]
 
 NOT_REQUESTED: Final = -(2**31)
-TOPIC_OPERATIONS: Final = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-CLUSTER_OPERATIONS: Final = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
-GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE)
+
+
+def cluster_operations(access: Access, requested: bool) -> int:
+    """None for a principal that may not see the cluster, as in Kafka."""
+    if not requested:
+        return NOT_REQUESTED
+    if not access.on_cluster(Operation.DESCRIBE):
+        return 0
+    return access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def group_operations(access: Access, group_id: str, requested: bool) -> int:
+    return access.operations(ResourceType.GROUP, group_id) if requested else NOT_REQUESTED

@@ -3,36 +3,77 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from chronik.metadata.broker_config import check_broker_configs, check_broker_conflicts
-from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE, SetConfigs
+from chronik.metadata.client_metrics import check_client_metrics
+from chronik.metadata.commands import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    SetConfigs,
+)
+from chronik.metadata.group_config import check_group_configs
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError
 from chronik.server.dispatch import Reply, RequestContext, error_of, reply
+from chronik.server.internal_topics import check_internal_configs
 from chronik.server.services import Services
 
-__all__ = ["alter_resources", "check_resource", "on_error", "set_configs"]
+__all__ = ["alter_resources", "check_resource", "refuse_resources", "set_configs"]
+
+NAME_LENGTH_MAX: Final = 1_000
+RESOURCES_MAX: Final = 10_000
+"""Groups with configs of their own, and client metrics subscriptions: every node remembers them all."""
 
 
-def on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+class Resource(Protocol):
+    """What the resources of both requests have; they differ in their configs."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+ResourceT_co = TypeVar("ResourceT_co", bound=Resource, covariant=True)
+
+
+class AlterRequest(Protocol[ResourceT_co]):
+    """AlterConfigsRequest or IncrementalAlterConfigsRequest."""
+
+    @property
+    def resources(self) -> Sequence[ResourceT_co]: ...
+
+    @property
+    def validate_only(self) -> bool: ...
+
+
+def refuse_resources(request: AlterRequest[Resource], code: ErrorCode, message: str | None) -> Reply:
     return reply(responses=[_result(resource, code, message) for resource in request.resources])
 
 
 async def alter_resources(
-    request: Any, ctx: RequestContext, plan: Callable[[Services, Any], SetConfigs]
+    request: AlterRequest[ResourceT],
+    ctx: RequestContext,
+    plan: Callable[[Services, ResourceT], SetConfigs | None],
 ) -> Reply:
-    """Plan and submit the change of each resource by itself: one that fails leaves the others alone."""
+    """Plan and submit the change of each resource by itself: one that fails leaves the others alone.
+
+    `plan` gives None for what concerns this node alone and is done already.
+    """
     counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
     responses = []
     for resource in request.resources:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise RequestError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-            check_resource(ctx.services, resource.resource_type, resource.resource_name)
             command = plan(ctx.services, resource)
-            if not request.validate_only:
+            if command is not None and not request.validate_only:
                 await ctx.services.metadata.submit(command)
         except Exception as error:
             responses.append(_result(resource, *error_of(error, ErrorCode.not_controller)))
@@ -50,7 +91,12 @@ def set_configs(
     after = {key: value for key, value in {**present, **values}.items() if value is not None}
     if resource_type == TOPIC_RESOURCE:
         check_topic_configs(kept)
+        check_internal_configs(services.state.topics[name], after, services.broker_configs())
         check_topic_conflicts(after, *services.broker_configs())
+    elif resource_type == GROUP_RESOURCE:
+        check_group_configs(kept, services.broker_configs())
+    elif resource_type == CLIENT_METRICS_RESOURCE:
+        check_client_metrics(kept)
     else:
         check_broker_configs(kept)
         own, everybodys, static = services.broker_configs()
@@ -65,13 +111,24 @@ def check_resource(services: Services, resource_type: int, name: str) -> None:
     elif resource_type == BROKER_RESOURCE:
         if name and not (name.isdecimal() and int(name) in services.state.brokers):
             raise RequestError(ErrorCode.invalid_request, f"There is no broker '{name}'.")
+    elif resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        table = services.state.config_table(resource_type)
+        what = "group" if resource_type == GROUP_RESOURCE else "client metrics subscription"
+        if not name:
+            raise RequestError(ErrorCode.invalid_request, f"The name of a {what} must not be empty.")
+        if len(name) > NAME_LENGTH_MAX:
+            raise RequestError(ErrorCode.invalid_request, f"The name of a {what} is too long.")
+        if name not in table and len(table) >= RESOURCES_MAX:
+            raise RequestError(
+                ErrorCode.policy_violation, f"There are {RESOURCES_MAX} {what}s with configs: delete some."
+            )
     else:
         raise RequestError(
             ErrorCode.invalid_request, f"Resource type {resource_type} has no configs to change here."
         )
 
 
-def _result(resource: Any, code: ErrorCode, message: str | None) -> dict[str, Any]:
+def _result(resource: Resource, code: ErrorCode, message: str | None) -> dict[str, Any]:
     return {
         "error_code": code,
         "error_message": message,

@@ -11,35 +11,41 @@ from chronik.metadata.config_def import ConfigDef
 from chronik.metadata.topic_config import scaled
 from chronik.server.services import Services
 
-__all__ = ["ConfigSource", "broker_entries", "default_broker_entries", "topic_entries"]
+__all__ = ["ConfigSource", "broker_entries", "default_broker_entries", "layered_entries"]
 
 Entry: TypeAlias = dict[str, Any]
 
 
 class ConfigSource(IntEnum):
-    """Kafka's numbers, strongest first."""
+    """Kafka's numbers; the first five strongest first."""
 
     TOPIC = 1
     BROKER = 2
     ALL_BROKERS = 3
     STATIC = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 _BROKER_SOURCES = (ConfigSource.BROKER, ConfigSource.ALL_BROKERS, ConfigSource.STATIC)
 
 
-def topic_entries(
-    services: Services, overrides: Mapping[str, str], definitions: Mapping[str, ConfigDef]
+def layered_entries(
+    services: Services,
+    overrides: Mapping[str, str],
+    definitions: Mapping[str, ConfigDef],
+    source_of_overrides: ConfigSource = ConfigSource.TOPIC,
 ) -> list[Entry]:
+    """Configs of a topic, a group or a subscription: its own over the broker's over the defaults."""
     layers = services.broker_configs()
     entries = []
     for definition in definitions.values():
         # (value in the topic's unit, name, value as set, source)
-        chain: list[tuple[str, str, str, ConfigSource]] = []
+        chain: list[tuple[str | None, str, str | None, ConfigSource]] = []
         if definition.name in overrides:
             value = overrides[definition.name]
-            chain.append((value, definition.name, value, ConfigSource.TOPIC))
+            chain.append((value, definition.name, value, source_of_overrides))
         for source, layer in zip(_BROKER_SOURCES, layers, strict=True):
             for name, factor in definition.server_names:
                 if name in layer:
@@ -66,10 +72,13 @@ def broker_entries(services: Services, facts: Mapping[str, str]) -> list[Entry]:
             chain = [(facts[name], ConfigSource.STATIC)] if name in facts else []
         if not chain:
             chain = [(None, ConfigSource.DEFAULT)]
-        if definition.default:
+        if definition.default is not None:
             chain = [link for link in chain if link[0] is not None]
             chain.append((definition.default, ConfigSource.DEFAULT))
-        synonyms = [{"name": name, "value": value, "source": source} for value, source in chain]
+        # As in Kafka, a default of null is no synonym.
+        synonyms = [
+            {"name": name, "value": value, "source": source} for value, source in chain if value is not None
+        ]
         entries.append(_entry(definition, *chain[0], synonyms))
     return entries
 
@@ -86,12 +95,15 @@ def default_broker_entries(values: Mapping[str, str]) -> Iterable[Entry]:
 def _entry(
     definition: ConfigDef, value: str | None, source: ConfigSource, synonyms: list[dict[str, Any]]
 ) -> Entry:
+    if definition.is_sensitive:
+        value = None
+        synonyms = [{**synonym, "value": None} for synonym in synonyms]
     return {
         "name": definition.name,
         "value": value,
         "read_only": definition.name in READ_ONLY,
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": definition.is_sensitive,
         "synonyms": synonyms,
         "config_type": definition.kind,
         "documentation": definition.doc,

@@ -10,22 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronik.metrics import clock
 from chronik.model import PeerError
 from chronik.records.batch import Buffer
-from chronik.server.dispatch import Connection, Repeat
-from chronik.wire.api import ApiKey, parse_request_header
+from chronik.server.dispatch import Connection
+from chronik.server.sasl import FRAME_BYTES_MAX, Session
+from chronik.server.throttling import Cost, throttle
+from chronik.wire.api import ApiKey, RequestHeader, parse_request_header
 from chronik.wire.frames import FrameDecoder
+from chronik.wire.schema import tell_throttle_time
 
 if TYPE_CHECKING:
-    from chronik.server.listener import KafkaListener
+    from chronik.server.listener import Door, KafkaListener
 
 log = logging.getLogger(__name__)
 
+_PRODUCE: Final = int(ApiKey.PRODUCE)
 WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
 JOIN_BYTES_MAX: Final = 16 * 1024
 """Below this, one copy costs less than a write of many small buffers."""
@@ -34,17 +38,24 @@ JOIN_BYTES_MAX: Final = 16 * 1024
 class _Slot:
     """A request's place in the line of responses."""
 
-    __slots__ = ("_connection", "api_key", "buffers", "frame_bytes", "is_done", "start", "started")
+    __slots__ = (
+        *("_connection", "api_key", "api_version", "buffers", "frame_bytes", "is_done", "start", "started"),
+        "work_s",
+    )
 
     def __init__(self, connection: KafkaConnection, frame_bytes: int, started: float) -> None:
         self._connection = connection
         self.frame_bytes = frame_bytes
         self.started = started
-        self.api_key = int(ApiKey.PRODUCE)
-        """Until the header is read: what is answered without reading it is one of these."""
-        self.buffers: list[Buffer] = []
+        self.api_key = _PRODUCE
+        """Produce until the header is read: known requests skip the header, and all of them are Produce."""
+        self.api_version = 0
+        """Known only while there are quotas, as is `work_s`."""
+        self.work_s = 0.0
+        """For how long the request has kept the event loop busy."""
+        self.buffers: Sequence[Buffer] = ()
         self.is_done = False
-        self.start: Callable[[], object] | None = None
+        self.start: Callable[[], None] | None = None
         """Begins to answer, for a request that waits until those before it are answered."""
 
     def respond(self, buffers: list[Buffer] | None) -> None:
@@ -62,13 +73,21 @@ class _Slot:
         self._connection.slot_done()
         self._connection.close()
 
+    def worked(self, seconds: float) -> None:
+        self.work_s += seconds
+
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    def __init__(self, listener: KafkaListener) -> None:
+    def __init__(self, listener: KafkaListener, door: Door) -> None:
+        self._door = door
         self._listener = listener
         self._loop = listener.loop
         self._stats = listener.stats
         self._decoder = FrameDecoder(listener.limits.frame_bytes_max)
+        self._session: Session | None = None
+        self._client_id = ""
+        self._muted_until = 0.0
+        self._unmuting: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
         self._answered: list[_Slot] = []
@@ -78,30 +97,48 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._writable = True
         self._held_bytes = 0
         self._stalled_bytes = 0
-        self._repeat: Repeat | None = None
         self.peer = Connection("", "", 0)
-        self.last_active = self._loop.time()
+        self.last_active = self.opened = self._loop.time()
         self.close_when_answered = False
 
     # --- transport ---------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def arrived(self, transport: asyncio.Transport) -> float | None:
+        """Ask to be admitted, before anything is read: seconds to wait for it, or None if that is refused."""
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
-        self.peer = Connection(str(peer[0]), str(own[0]), int(own[1]))
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
-        if not self._listener.admit(self):
+        self.peer = Connection(
+            str(peer[0]), str(own[0]), int(own[1]), endpoint=self._door.endpoint, peer_port=int(peer[1])
+        )
+        wait_s = self._listener.admit(self, self._door)
+        if wait_s:
+            self._mute(self._loop.time() + wait_s)
+        return wait_s
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self._transport is None and self.arrived(transport) is None:
             transport.abort()
+            return
+        self._session = self.peer.session = self._door.session(self.peer.peer_host, transport)
+        if self._session is not None:
+            self.peer.access = self._session.access
+            if self._session.needed:
+                self._decoder.allow(FRAME_BYTES_MAX)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._listener.forget(self)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmute()
         self._listener.memory.release(self._held_bytes)
         self._held_bytes = 0
         self._note_stalled(0)
         self._answered.clear()
         self._slots.clear()
+        self.peer.known.forget()
 
     @property
     def is_closed(self) -> bool:
@@ -159,23 +196,51 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._listener.pressed or len(self._slots) >= self._listener.limits.requests_in_flight_max:
             self.update_reading()
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has still to say who it is."""
+        return self._session is not None and not self._session.is_authenticated
+
     def _on_frame(self, frame: memoryview) -> None:
         listener, frame_bytes = self._listener, len(frame)
         slot = _Slot(self, frame_bytes, clock())
         self._slots.append(slot)
         self._held_bytes += frame_bytes
         listener.memory.take(frame_bytes)
-        if self._repeat is not None and self._repeat.start(frame, slot):
+        session, dispatcher = self._session, listener.dispatcher
+        quotas = dispatcher.quotas
+        if not quotas.is_empty:
+            slot.api_version = int.from_bytes(frame[2:4], "big")
+        if session is not None and session.expects_bare:
+            listener.authenticate_bare(session, frame, self, slot)
             return
-        header, offset = parse_request_header(frame)
+        if session is None or session.serves(None):
+            call = self.peer.known.recall(frame, slot, dispatcher.metadata.applied_index)
+            if call is not None:
+                dispatcher.start(call)
+                if quotas.measures_work:
+                    slot.worked(clock() - slot.started)
+                return
+            header, offset = parse_request_header(frame)
+        else:
+            header, offset = parse_request_header(frame)
+            if not session.serves(header.api_key):
+                raise PeerError(f"{header.api_key.name} without a login")
         slot.api_key = header.api_key
-        dispatcher = listener.dispatcher
+        self._client_id = header.client_id or ""
+        start = partial(self._read_and_start, header, frame, offset, slot)
         if header.api_key in dispatcher.in_turn and (
             len(self._slots) > 1 or self._answered or not self._writable
         ):
-            slot.start = partial(dispatcher.start, header, frame, offset, self.peer, slot)
+            slot.start = start
         else:
-            self._repeat = dispatcher.start(header, frame, offset, self.peer, slot) or self._repeat
+            start()
+            if quotas.measures_work:
+                slot.worked(clock() - slot.started)
+
+    def _read_and_start(self, header: RequestHeader, frame: memoryview, offset: int, slot: _Slot) -> None:
+        dispatcher = self._listener.dispatcher
+        dispatcher.start(dispatcher.read(header, frame, offset, self.peer, slot))
 
     def update_reading(self) -> None:
         """Read the socket or not, by what is under way now."""
@@ -183,7 +248,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         limits = self._listener.limits
-        wanted = self._writable and len(self._slots) < limits.requests_in_flight_max
+        wanted = (
+            self._writable and self._unmuting is None and len(self._slots) < limits.requests_in_flight_max
+        )
         if wanted and self._listener.pressed:
             self._listener.when_relieved(self)
             wanted = False
@@ -197,7 +264,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # --- responses ---------------------------------------------------------------------------------
 
     def slot_done(self) -> None:
-        """A request got its answer, which leaves with others of this turn once all before it have theirs."""
+        """A request has its response. It is sent with the next write, once all earlier ones are ready."""
         slots = self._slots
         while slots and slots[0].is_done:
             self._answered.append(slots.popleft())
@@ -208,23 +275,42 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _start_next(self) -> None:
         """Begin the request at the head of the line, if it waited for its turn and the client reads."""
         if self._writable and self._slots and (start := self._slots[0].start) is not None:
-            self._slots[0].start = None
+            slot, began = self._slots[0], clock()
+            slot.start = None
             try:
                 start()
+                slot.worked(clock() - began)
             except PeerError as error:
                 log.info("closing the connection of %s: %s", self.peer.peer_host, error)
                 self.close()
+            except Exception as error:
+                self._failed(error)
 
     def _flush(self) -> None:
+        try:
+            self._flush_answered()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A bug has cost answers: without them the client would wait for ever, on this connection."""
+        log.error("closing the connection of %s", self.peer.peer_host, exc_info=error)
+        self.abort()
+
+    def _flush_answered(self) -> None:
         self._flush_scheduled = False
         answered, self._answered = self._answered, []
         transport = self._transport
         if transport is None:
             return
+        if not self._listener.dispatcher.quotas.is_empty and not self.is_stranger:
+            self._throttle(answered)
         if not transport.is_closing():
             self._send([buffer for slot in answered for buffer in slot.buffers], transport)
-        # The client is at work again; what nobody waits for comes now.
+        # The responses are sent; bookkeeping that no client waits for comes after that.
         self._settle(answered)
+        if self._session is not None:
+            self._after_login(self._session)
         if self._slots:
             self._start_next()
         elif not self._answered:
@@ -233,6 +319,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self.close()
         if not self._reading:
             self.update_reading()
+
+    def _after_login(self, session: Session) -> None:
+        if session.failed:
+            self.close()
+        elif session.is_authenticated and session.needed:
+            self._decoder.allow(self._listener.limits.frame_bytes_max)
 
     def _send(self, buffers: list[Buffer], transport: asyncio.Transport) -> None:
         size = sum(map(len, buffers))
@@ -252,3 +344,35 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._stats.answered(slot.api_key, now - slot.started)
         self._held_bytes -= freed
         self._listener.memory.release(freed)
+
+    def _throttle(self, answered: list[_Slot]) -> None:
+        """Charge the requests to the quotas. Over one, the answer says so and the socket is not read."""
+        quotas, now = self._listener.dispatcher.quotas, self._loop.time()
+        for slot in answered:
+            cost = Cost(slot.api_key, slot.frame_bytes, sum(map(len, slot.buffers)), slot.work_s)
+            over = throttle(quotas, self.peer.principal, self._client_id, cost, now)
+            if over is None:
+                continue
+            wait_s, quota = over
+            self._stats.throttled_seconds[quota] += wait_s
+            if slot.buffers:
+                head, *rest = slot.buffers
+                answer = tell_throttle_time(slot.api_key, slot.api_version, bytes(head), round(wait_s * 1000))
+                slot.buffers = [answer, *rest]
+            self._mute(now + wait_s)
+
+    def _mute(self, until: float) -> None:
+        if until <= self._muted_until:
+            return
+        self._muted_until = until
+        if self._unmuting is None:
+            self._stats.throttled_connections += 1
+        else:
+            self._unmuting.cancel()
+        self._unmuting = self._loop.call_at(until, self._unmute)
+        self.update_reading()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._stats.throttled_connections -= 1
+        self.update_reading()

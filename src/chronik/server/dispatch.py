@@ -1,8 +1,21 @@
 """From a request to its handler and back: versions, deadlines, and the one table of errors.
 
+Every request goes the same way: it is read (`Dispatcher.read`), it is started (`Dispatcher.start`), it
+answers through its responder. A request that begins like an earlier one of its connection is
+not read again but put together from what is known (`Connection.known`); from `start` on nobody can tell the
+difference. So what decides whether a request may go on stands behind `start`, where `Access` is asked for
+each request: nothing that it decides is kept with a known one.
+
+Whatever fails on the way, the request is answered or its connection is closed: later answers wait for it.
+
 A handler is declared where it is written, `@handles(ApiKey.HEARTBEAT, versions=(0, 4))`, and listed in
 `handlers`; nothing registers itself on import. It gets the decoded request and a context, and returns the
 fields of the response; version differences in layout are the codec's business.
+
+The request is kio's class of the newest version, whatever version the client sent: fields that the client's
+version lacks have the defaults of Kafka's schema, as in Kafka's own request classes. A handler names that
+class as the type of its request. It imports the class for type checkers only: importing all of them takes a
+quarter of a second, so the decoder loads each with the first request that needs it.
 """
 
 from __future__ import annotations
@@ -10,12 +23,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
-from chronik.records.batch import Buffer
+from chronik.server.access import EVERYTHING, Access
+from chronik.server.audit import CHANGES, names_in
+from chronik.server.call import Call, KnownRequests, Responder
+from chronik.server.gate import Needs, Request, pass_gate
+from chronik.server.produce_queue import ProduceQueue
+from chronik.server.sasl import Session
 from chronik.server.services import Services
+from chronik.server.throttling import metered
+from chronik.tasks import Tasks
 from chronik.wire.api import ApiKey, RequestHeader
 from chronik.wire.schema import (
     check_fields,
@@ -26,11 +46,10 @@ from chronik.wire.schema import (
 )
 
 __all__ = [
+    "Call",
     "Connection",
     "Dispatcher",
     "Handler",
-    "HotCall",
-    "Repeat",
     "Reply",
     "RequestContext",
     "Responder",
@@ -43,40 +62,16 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Reply: TypeAlias = Mapping[str, Any]
-HandlerFunction: TypeAlias = Callable[[Any, "RequestContext"], Awaitable[Any]]
-OnError: TypeAlias = Callable[[Any, ErrorCode, str | None], Reply]
+RequestT = TypeVar("RequestT")
+"""kio's class of the request, or a union of them where one class does not have all versions' fields."""
+HandlerFunction: TypeAlias = Callable[[RequestT, "RequestContext"], Awaitable[Reply | None]]
+OnError: TypeAlias = Callable[[RequestT, ErrorCode, str | None], Reply]
 """Builds the reply that tells a whole request's failure, for responses without a top-level error code."""
 
 
-class Responder(Protocol):
-    """Where a request's answer goes: its place in the line of its connection's responses."""
-
-    def respond(self, buffers: list[Buffer] | None) -> None:
-        """The buffers of a whole response frame; None if the request gets no answer."""
-
-    def close(self) -> None:
-        """Close the connection instead."""
-
-
-class HotCall(NamedTuple):
-    """A request of the hot path: bytes in, `responder` called whenever the answer is there."""
-
-    context: RequestContext
-    buffer: memoryview
-    offset: int
-    responder: Responder
-
-
-class Repeat(Protocol):
-    """Answers requests that begin like one before them, without reading again what they have in common."""
-
-    def start(self, frame: memoryview, responder: Responder) -> bool:
-        """Begin to answer; False if the request is not of this kind: then nothing has been done."""
-        ...
-
-
-HotFunction: TypeAlias = Callable[[HotCall], Repeat | None]
-"""May return what answers the connection's next requests if they begin alike."""
+HotFunction: TypeAlias = Callable[["Call[Any]"], None]
+ReadFunction: TypeAlias = Callable[[memoryview, int, "RequestContext"], Any]
+"""Decodes a request's body, which starts at the offset, and names what it is about."""
 
 DEADLINE_S: Final = 40.0
 """Longer than clients wait by default (30 s), so that their own time-out is normally the first to pass."""
@@ -87,74 +82,111 @@ def reply(**fields: Any) -> Reply:
     return fields
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Connection:
-    """What is known about the other side."""
+    """What is known about the other side. Only a login and ApiVersions change it."""
 
     peer_host: str
     listener_host: str
     listener_port: int
-    principal: str | None = None
+    access: Access = EVERYTHING
+    """What the client may do."""
+    endpoint: str = "kafka"
+    """Name under which brokers register the listener that the client came by."""
+    session: Session | None = None
+    """Its login; None where nobody could log in."""
+    peer_port: int = 0
+    software: tuple[str, str] = ("unknown", "unknown")
+    """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
+    produce_queue: ProduceQueue = field(default_factory=ProduceQueue, compare=False)
+    known: KnownRequests = field(default_factory=KnownRequests, compare=False, init=False)
+    """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
+
+    @property
+    def principal(self) -> str:
+        return self.access.principal if self.session is None else self.session.principal
 
 
 class RequestContext(NamedTuple):
-    header: RequestHeader
+    """What a handler may know besides the request. Nothing of it belongs to one request alone."""
+
+    api_key: ApiKey
+    api_version: int
+    client_id: str | None
     connection: Connection
     services: Services
     api_ranges: Mapping[ApiKey, tuple[int, int]]
     """What this node offers, for ApiVersions."""
 
     @property
-    def api_version(self) -> int:
-        return self.header.api_version
-
-    @property
-    def client_id(self) -> str | None:
-        return self.header.client_id
+    def access(self) -> Access:
+        return self.connection.access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+class Handler(Generic[RequestT]):
     api_key: ApiKey
     versions: tuple[int, int]
-    function: HandlerFunction
-    advertised_from: int
-    on_error: OnError | None
+    decoded_as: tuple[int, ...]
+    """Versions whose classes requests are decoded into, ascending: each into the first that is not older than
+    the request, or into the last."""
+    function: HandlerFunction[RequestT]
+    needs: Needs
+    """What a principal must be allowed for this API; the gate sees to it."""
+    on_error: OnError[RequestT] | None
     unavailable: ErrorCode
     deadline_s: float | None
     in_turn: bool = False
-    """Starts when all earlier requests of its connection are answered and the client has read what it got, so
-    that its answer is not old news, and large answers do not pile up."""
+    """Whether a request starts only after all earlier ones of its connection are answered and the client has
+    read the responses. So its answer is not out of date, and large answers do not pile up."""
     hot: HotFunction | None = None
     """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
+    reads: ReadFunction | None = None
+    """The codec of a hot handler."""
 
-    def __call__(self, request: Any, ctx: RequestContext) -> Awaitable[Any]:
+    def __call__(self, request: RequestT, ctx: RequestContext) -> Awaitable[Reply | None]:
         return self.function(request, ctx)
+
+    def decode(self, version: int, buffer: bytes | memoryview, offset: int) -> RequestT:
+        """The request in the class that the handler expects; PeerError if the bytes make no sense."""
+        request: RequestT = decode_request(
+            self.api_key, version, buffer, offset, decoded_as=self.class_version(version)
+        )
+        return request
+
+    def class_version(self, version: int) -> int:
+        """The version whose class a request of this version is decoded into."""
+        return next((one for one in self.decoded_as if one >= version), self.decoded_as[-1])
 
 
 def handles(
     api_key: ApiKey,
     *,
     versions: tuple[int, int],
-    on_error: OnError | None = None,
+    needs: Needs,
+    decoded_as: tuple[int, ...] | None = None,
+    on_error: OnError[RequestT] | None = None,
     unavailable: ErrorCode = ErrorCode.not_controller,
     deadline_s: float | None = DEADLINE_S,
-    advertised_from: int | None = None,
     in_turn: bool = False,
-) -> Callable[[HandlerFunction], Handler]:
+) -> Callable[[HandlerFunction[RequestT]], Handler[RequestT]]:
     """Declare the handler of an API and the versions it understands, both ends included.
 
-    `unavailable` is what a client is told when the handler raises Unavailable: an error that this API's
+    Requests are decoded into the class of the newest version; `decoded_as` names the versions to use where
+    that one has not all fields of older requests. The handler's function takes the union of their classes.
+
+    `unavailable` is the error code when the handler raises Unavailable: an error that this API's
     clients answer with a retry. A handler that returns None sends nothing.
     `deadline_s=None` is for handlers that wait as long as their request says.
     """
 
-    def declare(function: HandlerFunction) -> Handler:
+    def declare(function: HandlerFunction[RequestT]) -> Handler[RequestT]:
         return Handler(
             api_key=api_key,
             versions=versions,
+            decoded_as=(versions[1],) if decoded_as is None else decoded_as,
             function=function,
-            advertised_from=versions[0] if advertised_from is None else advertised_from,
+            needs=needs,
             on_error=on_error,
             unavailable=unavailable,
             deadline_s=deadline_s,
@@ -165,32 +197,52 @@ def handles(
 
 
 def handles_hot(
-    api_key: ApiKey, *, versions: tuple[int, int], advertised_from: int | None = None, in_turn: bool = False
-) -> Callable[[HotFunction], Handler]:
+    api_key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    needs: Needs,
+    reads: ReadFunction,
+    in_turn: bool = False,
+) -> Callable[[HotFunction], Handler[Any]]:
     """Declare a handler of the hot path, which has its own codec and needs no task."""
 
-    def declare(function: HotFunction) -> Handler:
+    def declare(function: HotFunction) -> Handler[Any]:
         return Handler(
             api_key=api_key,
             versions=versions,
+            decoded_as=(versions[1],),
             function=_not_awaited,
-            advertised_from=versions[0] if advertised_from is None else advertised_from,
+            needs=needs,
             on_error=None,
             unavailable=ErrorCode.not_leader_or_follower,
             deadline_s=None,
             in_turn=in_turn,
             hot=function,
+            reads=reads,
         )
 
     return declare
 
 
-async def _not_awaited(_request: Any, _ctx: RequestContext) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Stands for a request whose version is not known, so that its bytes cannot be read."""
+
+
+async def _unsupported_api_versions(_request: object, ctx: RequestContext) -> Reply | None:
+    ranges = [
+        {"api_key": key, "min_version": low, "max_version": high}
+        for key, (low, high) in ctx.api_ranges.items()
+    ]
+    return reply(error_code=ErrorCode.unsupported_version, api_keys=ranges)
+
+
+async def _not_awaited(_request: object, _ctx: RequestContext) -> Reply | None:
     violated("a hot handler is started, not awaited")
 
 
 def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str | None]:
-    """The table of errors: what a client is told about an exception."""
+    """The table of errors: the code and the message that answer an exception."""
     match error:
         case RequestError():
             return error.code, error.message
@@ -206,12 +258,15 @@ def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str |
 
 
 class Dispatcher:
-    def __init__(self, handlers: Iterable[Handler], services: Services, *, strict: bool = False) -> None:
+    def __init__(self, handlers: Iterable[Handler[Any]], services: Services, *, strict: bool = False) -> None:
         """`strict` looks for fields in replies that no version has; for tests, since it loads all schemas."""
-        self._handlers: dict[ApiKey, Handler] = {}
+        self._handlers: dict[ApiKey, Handler[Any]] = {}
         self._services = services
+        self.metadata = services.metadata
+        """Its `applied_index` is the generation of what is known of requests."""
+        self.quotas = services.quotas
         self._strict = strict
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks("dispatcher")
         for handler in handlers:
             invariant(handler.api_key not in self._handlers, f"two handlers for {handler.api_key.name}")
             if handler.hot is None:
@@ -223,56 +278,76 @@ class Dispatcher:
             self._handlers[handler.api_key] = handler
         self.in_turn = frozenset(key for key, handler in self._handlers.items() if handler.in_turn)
         self.api_ranges: Mapping[ApiKey, tuple[int, int]] = {
-            key: (handler.advertised_from, handler.versions[1])
-            for key, handler in sorted(self._handlers.items())
+            key: handler.versions for key, handler in sorted(self._handlers.items())
         }
 
-    def start(
+    # --- reading -----------------------------------------------------------------------------------
+
+    def read(
         self,
         header: RequestHeader,
-        buffer: memoryview,
+        buffer: bytes | memoryview,
         offset: int,
         connection: Connection,
         responder: Responder,
-    ) -> Repeat | None:
-        """Begin to answer one request; never waits. Raises PeerError when the connection is to be closed.
-
-        Returns what can answer the connection's next requests if they begin like this one.
-        """
-        handler = self._handlers.get(header.api_key)
-        if handler is None or handler.hot is None:
-            work = self._answer(header, buffer, offset, connection, responder)
-            task = asyncio.get_running_loop().create_task(work)
-            self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
-            return None
-        low, high = handler.versions
-        if not low <= header.api_version <= high:
-            raise PeerError(f"{header.api_key.name} version {header.api_version} is not offered")
-        context = RequestContext(header, connection, self._services, self.api_ranges)
+    ) -> Call[Any]:
+        """The decoded request. PeerError when the connection is to be closed: malformed bytes, an API or a
+        version that was not offered."""
+        api_key, version, correlation_id, client_id = header
+        handler = self._handlers.get(api_key)
+        context = RequestContext(api_key, version, client_id, connection, self._services, self.api_ranges)
+        if handler is None or not handler.versions[0] <= version <= handler.versions[1]:
+            if handler is not None and header.api_key == ApiKey.API_VERSIONS:
+                # An answer in version 0 is one that any client can read (KIP-511).
+                unsupported = replace(handler, function=_unsupported_api_versions)
+                context = context._replace(api_version=0)
+                return Call(unsupported, context, correlation_id, _Unread(), responder)
+            raise PeerError(f"{header.api_key.name} version {version} is not offered")
         try:
-            return handler.hot(HotCall(context, buffer, offset, responder))
-        except (PeerError, asyncio.CancelledError):
+            if handler.reads is None:
+                request = handler.decode(version, buffer, offset)
+            else:
+                request = handler.reads(memoryview(buffer), offset, context)
+        except PeerError:
             raise
-        except Exception:
-            log.exception("%s v%d failed", header.api_key.name, header.api_version)
-            responder.close()
-            return None
+        except Exception as error:
+            log.exception("%s v%d could not be read", header.api_key.name, version)
+            raise PeerError(f"{header.api_key.name} version {version} cannot be read") from error
+        known = None
+        if api_key is ApiKey.PRODUCE:
+            known = connection.known.remember(
+                memoryview(buffer), handler, context, request, self.metadata.applied_index
+            )
+        return Call(handler, context, correlation_id, request, responder, known)
 
-    async def _answer(
-        self,
-        header: RequestHeader,
-        buffer: memoryview,
-        offset: int,
-        connection: Connection,
-        responder: Responder,
-    ) -> None:
+    # --- answering ---------------------------------------------------------------------------------
+
+    def start(self, call: Call[Any]) -> None:
+        """Begin to answer; never waits. PeerError when the connection is to be closed."""
+        hot = call.handler.hot
+        if hot is None:
+            answer = self._answer(call)
+            if self.quotas.measures_work:
+                answer = metered(answer, call.responder.worked)
+            self._tasks.spawn(answer, "an answer")
+            return
         try:
-            frame = await self.dispatch(header, buffer, offset, connection)
+            hot(call)
+        except PeerError:
+            raise
+        except Exception as error:
+            call.failed(error)
+
+    async def _answer(self, call: Call[Any]) -> None:
+        responder = call.responder
+        try:
+            frame = await self.answer(call)
         except PeerError as error:
-            log.info("closing the connection of %s: %s", connection.peer_host, error)
+            log.info("closing the connection of %s: %s", call.context.connection.peer_host, error)
             responder.close()
-        except asyncio.CancelledError:
+        except Exception as error:
+            call.failed(error)
+        except BaseException:
             responder.close()
             raise
         else:
@@ -280,59 +355,52 @@ class Dispatcher:
 
     async def close(self) -> None:
         """End what is still under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
-    async def dispatch(
-        self, header: RequestHeader, buffer: bytes | memoryview, offset: int, connection: Connection
-    ) -> bytes | None:
-        """Answer one request: the whole response frame, or None if it gets no answer.
+    async def answer(self, call: Call[Request]) -> bytes | None:
+        """The whole response frame, or None if the request gets no answer.
 
-        Raises PeerError when the connection is to be closed: malformed bytes, an API or a version that was
-        not offered. Everything else that goes wrong becomes a response.
+        Whatever the handler fails with becomes a response. Raises what keeps even that from being made.
         """
-        handler = self._handlers.get(header.api_key)
-        version = header.api_version
-        if handler is None or not handler.versions[0] <= version <= handler.versions[1]:
-            if handler is not None and header.api_key == ApiKey.API_VERSIONS:
-                return self._unsupported_api_versions(header)
-            raise PeerError(f"{header.api_key.name} version {version} is not offered")
-        ctx = RequestContext(header, connection, self._services, self.api_ranges)
-        request = decode_request(header.api_key, version, buffer, offset)
+        handler, context = call.handler, call.context
         try:
             async with asyncio.timeout(handler.deadline_s):
-                fields = await handler.function(request, ctx)
-            return None if fields is None else self._encode(header, fields)
+                if context.access.is_open:
+                    fields = await handler.function(call.request, context)
+                else:
+                    fields = await pass_gate(handler, call.request, context)
+            if handler.api_key in CHANGES and self._services.audit.with_changes:
+                connection = context.connection
+                who = connection.access if connection.session is None else connection.session
+                self._services.audit.changed(
+                    who.principal,
+                    connection.peer_host,
+                    "kafka",
+                    handler.api_key.name.lower(),
+                    names_in(call.request),
+                )
+            return None if fields is None else self._encode(call, fields)
         except PeerError:
             raise
         except Exception as error:
-            return self._failed(handler, header, request, error)
+            return self._failed(call, error)
 
-    def _encode(self, header: RequestHeader, fields: Reply) -> bytes:
+    def _encode(self, call: Call[Any], fields: Reply) -> bytes:
+        api_key, version = call.context.api_key, call.context.api_version
         if self._strict:
-            check_fields(header.api_key, "response", fields)
-        return encode_response(header.api_key, header.api_version, header.correlation_id, fields)
+            check_fields(api_key, "response", fields)
+        return encode_response(api_key, version, call.correlation_id, fields)
 
-    def _failed(self, handler: Handler, header: RequestHeader, request: Any, error: Exception) -> bytes:
+    def _failed(self, call: Call[Any], error: Exception) -> bytes:
+        handler, api_key, version = call.handler, call.context.api_key, call.context.api_version
         code, message = error_of(error, handler.unavailable)
         if code == ErrorCode.unknown_server_error:
-            log.error("%s v%d failed", header.api_key.name, header.api_version, exc_info=error)
+            log.error("%s v%d failed", api_key.name, version, exc_info=error)
         if handler.on_error is not None:
-            return self._encode(header, handler.on_error(request, code, message))
-        if response_has_field(header.api_key, header.api_version, "error_code"):
+            return self._encode(call, handler.on_error(call.request, code, message))
+        if response_has_field(api_key, version, "error_code"):
             fields: dict[str, Any] = {"error_code": code}
-            if response_has_field(header.api_key, header.api_version, "error_message"):
+            if response_has_field(api_key, version, "error_message"):
                 fields["error_message"] = message
-            return self._encode(header, fields)
-        raise PeerError(f"{header.api_key.name} failed and its response cannot say so") from error
-
-    def _unsupported_api_versions(self, header: RequestHeader) -> bytes:
-        """The answer that any client can read, whatever version it asked with (KIP-511)."""
-        ranges = [
-            {"api_key": key, "min_version": low, "max_version": high}
-            for key, (low, high) in self.api_ranges.items()
-        ]
-        fields = {"error_code": ErrorCode.unsupported_version, "api_keys": ranges}
-        return encode_response(ApiKey.API_VERSIONS, 0, header.correlation_id, fields)
+            return self._encode(call, fields)
+        raise PeerError(f"{api_key.name} failed and its response cannot say so") from error

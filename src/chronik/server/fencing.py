@@ -1,4 +1,4 @@
-"""How a fenced producer is told."""
+"""The error code for a fenced producer."""
 
 from __future__ import annotations
 

@@ -5,29 +5,67 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
+from chronik.log_lines import RepeatingLine
 from chronik.metrics import ServerStats
-from chronik.model import Limits
+from chronik.model import Limits, Pressure
+from chronik.security.principals import ANONYMOUS
+from chronik.security.quotas import Quotas
+from chronik.server.call import answered_or_closed
 from chronik.server.connection import KafkaConnection
-from chronik.server.dispatch import Dispatcher
+from chronik.server.dispatch import Dispatcher, Responder
+from chronik.server.sasl import LOGIN_SECONDS_MAX, Authenticator, Session
+from chronik.server.tls import ListenerTls
+from chronik.server.tls_stream import ReceiveBuffer, TlsStream
+from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
+_full: Final = RepeatingLine(log, logging.WARNING, "refused a connection of %s: %d are open, the limit")
+_greedy: Final = RepeatingLine(
+    log, logging.WARNING, "refused a connection of %s: %d of this address are open, the limit"
+)
+_hasty: Final = RepeatingLine(log, logging.WARNING, "refused a connection of %s: %s")
 
 SWEEP_SECONDS: Final = 15.0
 IDLE_SECONDS_MAX: Final = 600.0
+HOLD_BACK_SECONDS_MAX: Final = 5.0
+"""Longest that a new connection is held back because its listener takes no more per second."""
 STOP_SECONDS_MAX: Final = 1.0
 STALL_SECONDS_MAX: Final = 5.0
-"""How long a peer may keep memory bound while there is too little of it."""
+"""How long a stalled connection may hold memory while `StalledMemory` is over its limit."""
 
 
-class Pressure(Protocol):
-    """Something with a bounded queue (the WAL, the flusher)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """One listener: its TLS, and whether its clients must log in."""
 
-    @property
-    def full(self) -> bool: ...
-    def when_room(self, callback: Callable[[], None]) -> None: ...
+    endpoint: str = "kafka"
+    tls: ListenerTls | None = None
+    authenticator: Authenticator | None = None
+    """None: nobody is asked who they are, and everybody may do everything."""
+    needs_login: bool = False
+    takes_nodes: bool = False
+    """Nodes may log in as such."""
+
+    def session(self, host: str, transport: asyncio.BaseTransport) -> Session | None:
+        if self.authenticator is None:
+            return None
+        principal: str | None = ANONYMOUS
+        if self.tls is not None:
+            principal = self.tls.principal(transport.get_extra_info("peercert"))
+        session = Session(
+            self.authenticator,
+            host,
+            needed=self.needs_login,
+            takes_nodes=self.takes_nodes,
+            principal=principal or ANONYMOUS,
+        )
+        session.failed = principal is None
+        return session
 
 
 class RequestMemory:
@@ -35,36 +73,31 @@ class RequestMemory:
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
-        self._held = 0
+        self.held_bytes = 0
+        self.full = False
         self._waiters: list[Callable[[], None]] = []
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held
-
-    @property
-    def full(self) -> bool:
-        return self._held >= self._max
 
     def when_room(self, callback: Callable[[], None]) -> None:
         self._waiters.append(callback)
 
     def take(self, size: int) -> None:
-        self._held += size
+        self.held_bytes += size
+        self.full = self.held_bytes >= self._max
 
     def release(self, size: int) -> None:
-        self._held -= size
-        if self._waiters and self._held < self._max:
+        self.held_bytes -= size
+        self.full = self.held_bytes >= self._max
+        if self._waiters and not self.full:
             waiters, self._waiters = self._waiters, []
             for callback in waiters:
                 callback()
 
 
 class StalledMemory:
-    """Bytes held for peers that do not go on: half a frame, or answers they do not read.
+    """Bytes held for stalled connections: incomplete requests, or responses that the client does not read.
 
-    Beyond the limit those go that have kept the node waiting for long, the first of them first; beyond twice
-    the limit the first goes at once. An honest client comes back and sends again.
+    Over the limit, connections that stalled for `STALL_SECONDS_MAX` are closed, the oldest stall first. Over
+    twice the limit the oldest is closed at once. A well-behaved client reconnects and retries.
     """
 
     def __init__(self, bytes_max: int, now: Callable[[], float]) -> None:
@@ -77,7 +110,7 @@ class StalledMemory:
         """Connections that had to go."""
 
     def note(self, connection: KafkaConnection, size: int) -> None:
-        """So much is held for this peer now; 0: it went on."""
+        """`size` bytes are held for this connection now; 0 when it is no longer stalled."""
         former, since = self._held.get(connection, (0, -1.0))
         self.held_bytes += size - former
         if size:
@@ -102,7 +135,13 @@ class StalledMemory:
 
 
 class KafkaListener:
-    def __init__(self, *, dispatcher: Dispatcher, limits: Limits, pressures: tuple[Pressure, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        limits: Limits,
+        pressures: tuple[Pressure, ...],
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.dispatcher = dispatcher
         self.limits = limits
@@ -111,25 +150,58 @@ class KafkaListener:
         self._pressures = (self.memory, *pressures)
         self._held_back: dict[KafkaConnection, None] = {}
         self._connections: dict[KafkaConnection, None] = {}
-        self._server: asyncio.Server | None = None
+        self._per_ip: Counter[str] = Counter()
+        self._servers: list[asyncio.Server] = []
+        self._is_open = True
+        self._tls: ListenerTls | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self._held_back_since = 0.0
+        self._logins = Tasks("logins")
+        self._received = ReceiveBuffer()
+        self._accepted = Quotas()
+        """Counts new connections per listener, for `connections_per_second_max`."""
         self.stats = ServerStats()
 
-    async def bind(self, host: str, port: int) -> int:
+    async def bind(self, host: str, port: int, door: Door | None = None) -> int:
         """Take the port, without answering yet; returns it, since the system chose it if `port` is 0."""
-        self._server = await self.loop.create_server(
-            lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
-        )
-        bound: int = self._server.sockets[0].getsockname()[1]
+        door = door or Door()
+        self._tls = door.tls or self._tls
+
+        def make() -> asyncio.BaseProtocol:
+            connection = KafkaConnection(self, door)
+            if door.tls is None:
+                return connection
+            return TlsStream(connection, door.tls.context, self._received)
+
+        server = await self.loop.create_server(make, host, port, backlog=1024, start_serving=False)
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     async def serve(self) -> None:
         """Clients may come."""
-        if self._server is not None:
-            await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
+        if self._servers:
             self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def authenticate_bare(
+        self, session: Session, message: memoryview, connection: KafkaConnection, responder: Responder
+    ) -> None:
+        """A login's message without Kafka's header, from a client of SaslHandshake version 0."""
+        work = self._answer_bare(session, bytes(message), connection, responder)
+        self._logins.spawn(answered_or_closed(work, responder), "a login")
+
+    async def _answer_bare(
+        self, session: Session, message: bytes, connection: KafkaConnection, responder: Responder
+    ) -> None:
+        answer = await session.authenticate(message)
+        connection.peer.access = session.access
+        if session.failed:
+            responder.close()  # there are no words for it in this form
+        else:
+            responder.respond([len(answer.data).to_bytes(4, "big") + answer.data])
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -137,25 +209,63 @@ class KafkaListener:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def admit(self, connection: KafkaConnection) -> bool:
-        if self._server is None or len(self._connections) >= self.limits.connections_max:
-            log.warning("refused a connection: %d are open", len(self._connections))
-            return False
+    def admit(self, connection: KafkaConnection, door: Door) -> float | None:
+        """How many seconds the connection waits until it is read, or None if it may not stay. One that may
+        not costs a log line a minute, and a count."""
+        host = connection.peer.peer_host
+        if not self._is_open:
+            return None
+        if len(self._connections) >= self.limits.connections_max:
+            self.stats.refused["max"] += 1
+            _full("connections", host, len(self._connections))
+            return None
+        if self._per_ip[host] >= self.limits.connections_per_ip_max:
+            self.stats.refused["per_ip"] += 1
+            _greedy(host, host, self._per_ip[host])
+            return None
+        quotas = self.dispatcher.quotas
+        if not quotas.is_empty and quotas.take_connection(host, self.loop.time()) > 0:
+            self.stats.refused["per_ip_rate"] += 1
+            _hasty(host, host, "the quota of its address does not allow more per second")
+            return None
+        wait_s = self._wait_for_turn(door)
+        if wait_s > HOLD_BACK_SECONDS_MAX:
+            self.stats.refused["rate"] += 1
+            _hasty(door.endpoint, host, f"{door.endpoint} takes no more per second")
+            return None
         self._connections[connection] = None
-        return True
+        self._per_ip[host] += 1
+        return wait_s
+
+    def _wait_for_turn(self, door: Door) -> float:
+        """Connections beyond the listener's rate are held back, as if they had been accepted later."""
+        rate = self.limits.connections_per_second_max
+        if rate is None:
+            return 0.0
+        return self._accepted.spend(("listener", door.endpoint), rate, 1.0, self.loop.time())
 
     def forget(self, connection: KafkaConnection) -> None:
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            host = connection.peer.peer_host
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
         self._held_back.pop(connection, None)
         if self._emptied is not None and not self._connections:
             self._emptied.set()
 
     def _sweep(self) -> None:
         """Close connections that have been silent for long with nothing under way."""
-        oldest = self.loop.time() - IDLE_SECONDS_MAX
+        now = self.loop.time()
+        oldest = now - IDLE_SECONDS_MAX
         for connection in list(self._connections):
             if connection.last_active < oldest and connection.is_idle:
                 connection.close()
+            elif connection.is_stranger and now - connection.opened > LOGIN_SECONDS_MAX:
+                connection.abort()
+        if self._tls is not None:
+            self._tls.reload()
         self.stalled.shed()
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -188,10 +298,10 @@ class KafkaListener:
 
     async def stop(self) -> None:
         """Accept nothing new, answer what is under way, close."""
-        server, self._server = self._server, None
+        self._is_open = False
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if server is not None:
+        for server in self._servers:
             server.close()
         for connection in list(self._connections):
             if connection.is_idle:
@@ -205,3 +315,4 @@ class KafkaListener:
                     await self._emptied.wait()
         for connection in list(self._connections):
             connection.abort()
+        await self._logins.close()

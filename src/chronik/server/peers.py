@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from chronik.client.apis import Api
 from chronik.client.connection import Connection
-from chronik.client.options import Address, ClientOptions
+from chronik.client.options import BrokerAddress, ClientOptions
 from chronik.metadata.store import MetadataStore
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
-from chronik.transactions.coordinator import ProducerIdentity
+from chronik.model import (
+    ChronikError,
+    ErrorCode,
+    NodeId,
+    ProducerIdentity,
+    RequestError,
+    TopicPartition,
+    Unavailable,
+)
 from chronik.transactions.markers import Marker, Results
 from chronik.wire.api import ApiKey
 
@@ -22,8 +30,13 @@ _ADD_PARTITIONS_TO_TXN: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 4, 5)
 class BrokerPeers:
     """One connection per broker, opened when first needed and again when it broke."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(
+        self, metadata: MetadataStore, options: ClientOptions | None = None, endpoint: str = "kafka"
+    ) -> None:
+        """`options` is how this node's clients speak to other nodes, `endpoint` the listener they use."""
         self._metadata = metadata
+        self._options = options or ClientOptions()
+        self._endpoint = endpoint
         self._connections: dict[NodeId, Connection] = {}
         self._locks: dict[NodeId, asyncio.Lock] = {}
 
@@ -108,13 +121,16 @@ class BrokerPeers:
             connection = self._connections.get(node_id)
             if connection is None or not connection.is_open:
                 broker = self._metadata.state.brokers.get(node_id)
-                kafka = None if broker is None else broker.endpoints.get("kafka")
+                kafka = None if broker is None else broker.endpoints.get(self._endpoint)
                 if kafka is None:
                     raise Unavailable(f"broker {node_id} is not known")
-                options = ClientOptions(
-                    client_id="chronik-broker", request_timeout_ms=10_000, connect_timeout_ms=3_000
+                options = replace(
+                    self._options,
+                    client_id="chronik-broker",
+                    request_timeout_ms=10_000,
+                    connect_timeout_ms=3_000,
                 )
-                connection = await Connection.open(Address(kafka.host, kafka.port), options)
+                connection = await Connection.open(BrokerAddress(kafka.host, kafka.port), options)
                 self._connections[node_id] = connection
             return connection
 

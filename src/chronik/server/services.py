@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from chronik.client_state import ClientState
 from chronik.cluster.presence import Presence
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.broker_config import BROKER_CONFIGS
 from chronik.metadata.commands import BROKER_RESOURCE
+from chronik.metadata.levels import FEATURE, LEVEL_FIRST, LEVEL_LAST
 from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import Limits, NodeId
 from chronik.replication.manager import ReplicaManager
+from chronik.security.quotas import Quotas
+from chronik.server.audit import AuditTrail
 from chronik.server.fetch_sessions import FetchSessions
+from chronik.server.telemetry import Telemetry
+from chronik.tasks import Tasks
 from chronik.transactions.coordinator import TransactionCoordinator
-from chronik.transactions.gate import TransactionGate
+from chronik.transactions.verification import TransactionVerifier
 
 __all__ = ["FeatureRange", "Services", "static_broker_configs"]
 
@@ -39,6 +44,10 @@ def _unknown_usage() -> tuple[int, int]:
     return -1, -1
 
 
+def _no_audit() -> AuditTrail:
+    return AuditTrail(node_id=0, now_ms=lambda: 0, is_on=False, with_changes=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     settings: Settings
@@ -51,26 +60,37 @@ class Services:
     controller_id: Callable[[], NodeId]
     """Where clients are told that the controller is; every node forwards, so any live node will do."""
     presence: Presence
+    client_state: ClientState = field(default_factory=ClientState)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    quotas: Quotas = field(default_factory=Quotas)
+    audit: AuditTrail = field(default_factory=_no_audit)
     now_ms: Callable[[], int]
     """Wall clock, for timestamps in records."""
     disk_usage: Callable[[], tuple[int, int]] = _unknown_usage
     """Bytes of the data directory's file system: all, and still usable."""
-    features: Mapping[str, FeatureRange] = field(default_factory=dict)
-    tasks: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    fixed_features: Mapping[str, FeatureRange] = field(default_factory=dict)
+    """Features that have one level, whatever the cluster's is."""
+    levels_of: Callable[[NodeId], Awaitable[tuple[int, int] | None]]
+    """The levels of a cluster that a node can work at; None if it cannot be asked."""
+    tasks: Tasks = field(default_factory=lambda: Tasks("requests"))
+    """Requests whose rest runs beside the loop's other work; each answers by itself."""
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    gate: TransactionGate
+    transaction_verifier: TransactionVerifier
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a request's rest beside the loop's other work; it answers by itself."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks[task] = None
-        task.add_done_callback(self.tasks.pop)
+        self.tasks.spawn(work, "the rest of a request")
 
     @property
     def state(self) -> ClusterState:
         return self.metadata.state
+
+    @property
+    def features(self) -> Mapping[str, FeatureRange]:
+        """All features by name, with the levels that this node supports and that the cluster is at."""
+        own = FeatureRange(low=LEVEL_FIRST, high=LEVEL_LAST, level=self.state.level)
+        return {**self.fixed_features, FEATURE: own}
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The values in force for a topic on this node."""
@@ -83,10 +103,7 @@ class Services:
 
     async def close(self) -> None:
         """End what requests still have under way."""
-        tasks = list(self.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tasks.close()
 
 
 def broker_configs(state: ClusterState, settings: Settings) -> tuple[Mapping[str, str], ...]:

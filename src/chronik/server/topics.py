@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from chronik.cluster.placement import Slot, place
-from chronik.metadata.commands import AddPartitions, CreateTopic
+from chronik.metadata.commands import AddPartitions, CreateTopic, DeleteTopic
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.metadata.values import Topic
 from chronik.model import METADATA_TOPIC, ErrorCode, NodeId, RequestError
+from chronik.server.internal_topics import refuse_internal
 from chronik.server.services import Services
 
 __all__ = [
-    "INTERNAL_TOPICS",
+    "check_partition_count",
     "check_topic_name",
     "ensure_topic",
+    "plan_deletion",
     "plan_partitions",
     "plan_topic",
+    "submit_topic",
 ]
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _DEFAULT: Final = -1
@@ -54,11 +55,17 @@ def plan_topic(
     replication_factor: int = _DEFAULT,
     assignments: Mapping[int, Sequence[NodeId]] | None = None,
     configs: Mapping[str, str | None] | None = None,
+    is_internal: bool = False,
 ) -> CreateTopic:
-    """The command that makes this topic; RequestError with the reason if there cannot be one."""
+    """The command that makes this topic; RequestError with the reason if there cannot be one.
+
+    Coordinators alone say `is_internal`, for topics of their own.
+    """
     check_topic_name(name, services.limits.topic_name_length_max)
     if name in services.state.topics:
         raise RequestError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    if not is_internal:
+        refuse_internal(name, ErrorCode.invalid_topic_exception, "create")
     configs = configs or {}
     check_topic_configs(configs)
     given = {key: value for key, value in configs.items() if value is not None}
@@ -89,6 +96,7 @@ def plan_partitions(
     services: Services, topic: Topic, count: int, assignments: Sequence[Sequence[NodeId]] | None
 ) -> AddPartitions:
     """The command that takes a topic to `count` partitions."""
+    refuse_internal(topic.name, ErrorCode.invalid_request, "add partitions to")
     current = len(topic.partitions)
     if count == current:
         raise RequestError(ErrorCode.invalid_partitions, f"Topic already has {current} partition(s).")
@@ -97,8 +105,8 @@ def plan_partitions(
             ErrorCode.invalid_partitions,
             f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase.",
         )
-    _check_partition_count(services, count)
     added = count - current
+    check_partition_count(services, added)
     if assignments is not None:
         if len(assignments) != added:
             raise RequestError(
@@ -113,17 +121,27 @@ def plan_partitions(
     return AddPartitions(topic_id=topic.topic_id, first_partition=current, assignments=placed)
 
 
+def plan_deletion(topic: Topic) -> DeleteTopic:
+    """The command that deletes this topic."""
+    refuse_internal(topic.name, ErrorCode.invalid_request, "delete")
+    return DeleteTopic(topic_id=topic.topic_id)
+
+
+async def submit_topic(services: Services, plan: CreateTopic) -> Topic | None:
+    """Create the topic, unless another node was quicker. None if it has been deleted again by now."""
+    try:
+        await services.metadata.submit(plan)
+    except RequestError as error:
+        if error.code != ErrorCode.topic_already_exists:
+            raise
+    return services.state.topics.get(plan.name)
+
+
 async def ensure_topic(services: Services, name: str) -> Topic:
     """The topic, created with defaults if it is not there (auto-creation)."""
     topic = services.state.topics.get(name)
     if topic is None:
-        try:
-            await services.metadata.submit(plan_topic(services, name))
-        except RequestError as error:
-            # Somebody else was quicker.
-            if error.code != ErrorCode.topic_already_exists:
-                raise
-        topic = services.state.topics.get(name)
+        topic = await submit_topic(services, plan_topic(services, name))
         if topic is None:
             raise RequestError(ErrorCode.unknown_topic_or_partition)
     return topic
@@ -152,16 +170,23 @@ def _placed(
             ErrorCode.invalid_replication_factor,
             "Replication factor was set to an invalid non-positive value.",
         )
-    _check_partition_count(services, partitions)
+    check_partition_count(services, partitions)
     # Topics of one partition would all be led by the first broker if each began there.
     start = sum(name.encode()) + len(services.state.topics)
     return place(_slots(services), partitions, replication_factor, start=start)
 
 
-def _check_partition_count(services: Services, count: int) -> None:
-    limit = services.limits.partitions_per_topic_max
-    if count > limit:
-        raise RequestError(ErrorCode.invalid_partitions, f"A topic has at most {limit} partitions.")
+def check_partition_count(services: Services, count: int) -> None:
+    """Before so many partitions are made by one request: nothing is placed or written for too many."""
+    limits = services.limits
+    if count > limits.partitions_per_request_max:
+        raise RequestError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    present = sum(len(topic.partitions) for topic in services.state.topics.values())
+    if present + count > limits.cluster_partitions_max:
+        raise RequestError(
+            ErrorCode.policy_violation,
+            f"The cluster has {present} partitions and takes at most {limits.cluster_partitions_max}.",
+        )
 
 
 def _given(services: Services, assignments: Mapping[int, Sequence[NodeId]]) -> tuple[tuple[NodeId, ...], ...]:
@@ -170,7 +195,7 @@ def _given(services: Services, assignments: Mapping[int, Sequence[NodeId]]) -> t
             ErrorCode.invalid_replica_assignment,
             "Partitions should be a consecutive 0-based integer sequence.",
         )
-    _check_partition_count(services, len(assignments))
+    check_partition_count(services, len(assignments))
     placed = tuple(tuple(assignments[number]) for number in range(len(assignments)))
     if len({len(replicas) for replicas in placed}) > 1:
         raise RequestError(

@@ -70,7 +70,7 @@ class _Work:
         self._group = group
         self._consumer = consumer
         self._done: list[tuple[float, TopicPartition, int]] = []
-        """When what was done, since the last commit: the client may commit it by itself at any time."""
+        """Records handled since the last commit, with times. The client may commit them at any time."""
 
     async def run(self, rng: random.Random) -> None:
         recorder, consumer = self._recorder, self._consumer
@@ -114,7 +114,7 @@ class _Work:
                 )
 
     def _tell(self, end: float) -> None:
-        """Nobody knows whether these were committed, but they were not after `end`."""
+        """Record that these may have been committed, but not after `end`."""
         for start, tp, offset in self._done:
             self._recorder.committed(
                 self._process, self._group, tp, offset, start, end=end, outcome="info", is_read=False
@@ -125,7 +125,7 @@ class _Work:
         try:
             await self._consumer.close()
         finally:
-            # A last commit whose answer never came may yet arrive.
+            # The last commit may still arrive, though its answer never came.
             self._tell(self._recorder.loop.now + OPTIONS.deadline_ms / 1000)
 
 

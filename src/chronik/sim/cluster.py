@@ -26,7 +26,7 @@ class SimCluster:
         self._on_started = on_started
         self.nodes = [SimNode(world, each, on_started=on_started) for each in settings]
         self.leaving: SimNode | None = None
-        """One that is to be taken out: from some moment on it does not serve, however often it is started."""
+        """The node that is to be removed. At some point it stops serving, however often it is started."""
         self.client_hosts: list[str] = []
         self.rotting: SimNode | None = None
         """The one node whose disk loses bits."""
@@ -193,6 +193,9 @@ class SimCluster:
             return "a node does not serve"
         if len({state.applied_index for state in states}) > 1:
             return "the metadata of some nodes is behind"
+        odd = {len(node.node.parts.raft.core.log.membership.voters) for node in self.serving() if node.node}
+        if len(odd) > 1 or not odd <= {1, 3, 5}:
+            return f"there are {sorted(odd)} voters"
         ends: dict[TopicPartition, tuple[int, int, int]] = {}
         for node in self.nodes:
             for partition in self.partitions(node):

@@ -1,7 +1,7 @@
 """A host's disk behind the storage door, and one process's view of it.
 
-The disk outlives the processes that use it. A view belongs to one process and dies with it: its lanes stop,
-its handles are worthless. Faults are switches on the disk; a crash can be set to strike inside the nth
+The disk outlives the processes that use it. A view belongs to one process and dies with it: its I/O threads
+stop, its handles are worthless. Faults are switches on the disk; a crash can be set to strike inside the nth
 change, which is how the moments between two steps of a background job are reached.
 """
 
@@ -17,9 +17,10 @@ from typing import Any, Final, TypeVar
 
 from chronik.records.batch import Buffer
 from chronik.sim.files import Directory, Inode
-from chronik.sim.loop import SimLoop
+from chronik.sim.loop import EPOCH_MS, SimLoop
 from chronik.sim.process import Crashed, Process
-from chronik.storage.disk import Done, Lane, in_lane
+from chronik.storage.disk import Done, IoThread, in_io_thread
+from chronik.storage.handles import Handles
 
 T = TypeVar("T")
 
@@ -28,6 +29,8 @@ _SYNC_SECONDS: Final = 2e-4
 _LONG_SYNC_PROBABILITY: Final = 0.01
 _LONG_SYNC_SECONDS: Final = 0.05
 _CACHE_MISS_PROBABILITY: Final = 0.1
+_HANDLES_MAX: Final = 4
+"""So few that segments are closed and opened again all the time."""
 
 
 class SimDisk:
@@ -37,18 +40,20 @@ class SimDisk:
         self.rng = rng
         self.root = Directory()
         self.free_bytes: int | None = None
-        """None: as much as anybody wants."""
+        """Bytes that are left; None: unlimited."""
+        self.bytes_per_second: float | None = None
+        """How much a disk that has a limit takes; None: writes take the same time, however large."""
         self._slowness = 1.0
         self.view: DiskView | None = None
         """Of the process that uses it, or used it last."""
         self.sync_failures = 0
-        """So many of the next syncs fail."""
+        """Number of syncs that will fail next."""
         self.is_local = rng.random() < 0.5
-        """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's lane."""
+        """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's thread."""
 
     @property
     def slowness(self) -> float:
-        """Every sync takes so many times longer."""
+        """Factor by which syncs are slower."""
         return self._slowness
 
     @slowness.setter
@@ -59,15 +64,15 @@ class SimDisk:
         self._slowness = factor
 
     def lose_power(self, now: float = inf) -> list[str]:
-        told: list[str] = []
-        self.root.lose_power(self.rng, PurePath("/"), told, now)
-        return told
+        lost: list[str] = []
+        self.root.lose_power(self.rng, PurePath("/"), lost, now)
+        return lost
 
     def finish(self, now: float) -> None:
         """A process was killed: calls that it is in come to their end, as they do in a kernel.
 
-        Work in a lane is done at once and takes its time afterwards. Whoever comes next sees all of it, so
-        none of it may be less than it was: a rename without the sync that it came after.
+        Work in an I/O thread is done at once and takes its time afterwards. Later work sees all of
+        it, so none of it may be less than it was: a rename without the sync that it came after.
         """
         self.root.finish(now)
 
@@ -119,7 +124,7 @@ class SimFile:
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)
         self._view.change("write", self._path, lambda: self._tear(position, data))
-        self._view.spend(_WRITE_SECONDS)
+        self._view.spend_on_write(len(data))
         growth = max(0, position + len(data) - self._inode.size)
         room = self._view.disk.take_room(growth)
         if room < growth:
@@ -201,9 +206,9 @@ class DiskView:
         self.process = process
         self._loop = loop
         self._on_crash = on_crash
-        self._lanes: dict[Lane, deque[_Job]] = {}
+        self._io_threads: dict[IoThread, deque[_Job]] = {}
         self._spent = 0.0
-        self._in_lane = False
+        self._in_io_thread = False
         self.open_files: dict[int, PurePath] = {}
         """Handles by number: not the handles themselves, for one that nobody refers to is closed."""
         self._open_count = 0
@@ -213,6 +218,7 @@ class DiskView:
         """The process dies inside the sync of the first WAL round of so many bytes."""
         self.changes = 0
         self.is_local = disk.is_local
+        self.handles = Handles(_HANDLES_MAX)
 
     def let_go(self) -> None:
         """The run is over: know nobody any more.
@@ -223,7 +229,8 @@ class DiskView:
         self.process = Process("", "")
         self.process.alive = False
         del self._loop, self._on_crash
-        self._lanes.clear()
+        self._io_threads.clear()
+        self.handles.clear()
 
     def note_open(self, path: PurePath) -> int:
         self._open_count += 1
@@ -264,6 +271,10 @@ class DiskView:
     def spend(self, seconds: float) -> None:
         self._spent += seconds
 
+    def spend_on_write(self, size: int) -> None:
+        rate = self.disk.bytes_per_second
+        self._spent += _WRITE_SECONDS if rate is None else size / rate
+
     def spend_on_sync(self) -> None:
         rng = self.disk.rng
         seconds = _SYNC_SECONDS * (0.5 + rng.random())
@@ -275,8 +286,8 @@ class DiskView:
         return self._loop.now
 
     def moment(self) -> float:
-        """When what is done now happens: work in a lane takes time."""
-        return self._loop.now + self._spent if self._in_lane else self._loop.now
+        """When what is done now happens: work in an I/O thread takes time."""
+        return self._loop.now + self._spent if self._in_io_thread else self._loop.now
 
     # --- files -------------------------------------------------------------------------------------
 
@@ -314,6 +325,10 @@ class DiskView:
         if not isinstance(entry, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         return entry.size
+
+    def modified_ms(self, path: Path) -> int:
+        _, entry = self._find(path)
+        return EPOCH_MS + int(entry.modified_at * 1000) if isinstance(entry, Inode) else -1
 
     def make_directory(self, directory: Path) -> None:
         self.check()
@@ -377,21 +392,21 @@ class DiskView:
             return 1 << 41, 1 << 40
         return self.disk.free_bytes + self.disk.root.size(), self.disk.free_bytes
 
-    # --- lanes -------------------------------------------------------------------------------------
+    # --- I/O threads -------------------------------------------------------------------------------
 
-    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None:
+    def submit(self, io_thread: IoThread, work: Callable[[], T], done: Done[T]) -> None:
         if not self.process.alive:
             return
-        jobs = self._lanes.setdefault(lane, deque())
+        jobs = self._io_threads.setdefault(io_thread, deque())
         jobs.append(_Job(work, done))
         if len(jobs) == 1:
-            self._loop.at(self._loop.now + 1e-6, self.process, self._start, lane)
+            self._loop.at(self._loop.now + 1e-6, self.process, self._start, io_thread)
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, io_thread: IoThread) -> None:
         """As callbacks of the process, so that they stop when it is paused or dead."""
-        job = self._lanes[lane][0]
+        job = self._io_threads[io_thread][0]
         self._spent = 0.0
-        self._in_lane = True
+        self._in_io_thread = True
         try:
             job.result = job.work()
         except Crashed:
@@ -399,31 +414,31 @@ class DiskView:
         except BaseException as error:
             job.failure = error
         finally:
-            self._in_lane = False
+            self._in_io_thread = False
         job.finishes_at = self._loop.now + self._spent
-        self._loop.at(job.finishes_at, self.process, self._finish, lane, job)
+        self._loop.at(job.finishes_at, self.process, self._finish, io_thread, job)
         del job  # a failure knows this frame: as on a real disk it must not keep the job's files open
 
-    def _finish(self, lane: Lane, job: _Job) -> None:
-        jobs = self._lanes.get(lane)
+    def _finish(self, io_thread: IoThread, job: _Job) -> None:
+        jobs = self._io_threads.get(io_thread)
         if not jobs or jobs[0] is not job:
             return  # it was hastened and is over
         jobs.popleft()
         if jobs:
-            self._loop.at(self._loop.now + 1e-6, self.process, self._start, lane)
+            self._loop.at(self._loop.now + 1e-6, self.process, self._start, io_thread)
         job.done(job.result, job.failure)
 
     def hasten(self, factor: float) -> None:
         """The disk is so many times quicker from now on: so is what it is in the middle of."""
         now = self._loop.now
         self.disk.root.hasten(now, factor)
-        for lane, jobs in self._lanes.items():
+        for io_thread, jobs in self._io_threads.items():
             if jobs and jobs[0].finishes_at is not None and jobs[0].finishes_at > now:
                 jobs[0].finishes_at = now + (jobs[0].finishes_at - now) / factor
-                self._loop.at(jobs[0].finishes_at, self.process, self._finish, lane, jobs[0])
+                self._loop.at(jobs[0].finishes_at, self.process, self._finish, io_thread, jobs[0])
 
-    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        return await in_lane(self, lane, work)
+    async def run(self, io_thread: IoThread, work: Callable[[], T]) -> T:
+        return await in_io_thread(self, io_thread, work)
 
     def close(self) -> None:
-        self._lanes.clear()
+        self._io_threads.clear()

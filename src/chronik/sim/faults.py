@@ -140,7 +140,7 @@ def _slow_death(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _isolate_leaders(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """Cut off a leader, then whoever is elected in its place, and so on. Clients reach all of them.
+    """Cut off a leader, then the one that is elected in its place, and so on. Clients reach all of them.
 
     Each goes on writing for a while in an epoch of its own, of which the others never hear.
     """
@@ -256,7 +256,7 @@ def _failed_sync(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _rot(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """A bit of a client's records, or of an index over them, is another one now: on one node of the cluster.
+    """Flips a bit in segments or their indexes, on one node of the cluster.
 
     It is found when the file is read again, not in what is in memory; so the node starts again soon.
     """
@@ -364,7 +364,7 @@ def _partition(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _checkpoint(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """No fault, but a time at which faults hurt."""
+    """Takes a checkpoint. Not a fault itself, but a moment at which other faults hurt."""
     cluster.checkpoint(rng.choice(cluster.nodes))
     return _nothing
 

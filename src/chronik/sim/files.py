@@ -23,8 +23,8 @@ C = TypeVar("C")
 class _Unsynced(Generic[C]):
     """Changes that a power loss may undo, oldest first. A sync saves them at the moment when it is over.
 
-    Work in a lane is done at once and takes its time afterwards, so a change has the moment at which it
-    happens: a power loss before then comes before it.
+    Work in an I/O thread is done at once and takes its time afterwards, so a change has the moment at which
+    it happens: a power loss before then comes before it.
     """
 
     __slots__ = ("_changes", "_syncs")
@@ -35,7 +35,7 @@ class _Unsynced(Generic[C]):
         """When a sync is over, and how many of the changes it saves."""
 
     def open(self) -> list[C]:
-        """Changes that no sync is told to save."""
+        """Changes that no sync is asked to save."""
         return [change for _, change in self._changes[self._syncs[-1][1] if self._syncs else 0 :]]
 
     def add(self, change: C, at: float) -> None:
@@ -61,12 +61,12 @@ class _Unsynced(Generic[C]):
         return saved
 
     def finish(self, now: float) -> None:
-        """Let what is still under way be over now."""
+        """Complete all pending changes and syncs now."""
         self._changes = [(min(at, now), change) for at, change in self._changes]
         self._syncs = [(min(until, now), count) for until, count in self._syncs]
 
     def hasten(self, now: float, factor: float) -> None:
-        """What is still under way takes so many times less of what it would take from now on."""
+        """Divide the remaining time of all pending changes and syncs by `factor`."""
         self._changes = [(_sooner(at, now, factor), change) for at, change in self._changes]
         self._syncs = [(_sooner(until, now, factor), count) for until, count in self._syncs]
 
@@ -74,7 +74,7 @@ class _Unsynced(Generic[C]):
         return [change for _, change in self._changes]
 
     def take_all(self, now: float) -> list[C]:
-        """Everything that has happened by now; what has not never will."""
+        """Remove all changes and return those made by now. Later ones never happen."""
         changes, self._changes = self._changes, []
         self._syncs.clear()
         return [change for at, change in changes if at <= now]
@@ -125,12 +125,14 @@ class _Image:
 
 
 class Inode:
-    __slots__ = ("_durable", "_seen", "_unsynced")
+    __slots__ = ("_durable", "_seen", "_unsynced", "modified_at")
 
     def __init__(self) -> None:
         self._seen = _Image()
         self._durable = _Image()
         self._unsynced: _Unsynced[_Write | _Resize] = _Unsynced()
+        self.modified_at = 0.0
+        """Virtual time of the last write."""
 
     @property
     def size(self) -> int:
@@ -149,6 +151,7 @@ class Inode:
     def write(self, position: int, data: bytes, at: float = 0.0) -> None:
         self._seen.write(position, data)
         self._unsynced.add(_Write(position, data), at)
+        self.modified_at = at
 
     def resize(self, size: int, at: float = 0.0) -> None:
         self._seen.resize(size)
@@ -158,7 +161,7 @@ class Inode:
         return self._seen.read(position, size)
 
     def sync(self, now: float = 0.0, until: float = 0.0) -> None:
-        """Everything up to here is safe at the moment `until`."""
+        """All changes so far become durable at the moment `until`."""
         self._unsynced.sync(until)
         self._save(now)
 
@@ -173,14 +176,14 @@ class Inode:
         self._unsynced.hasten(now, factor)
 
     def fail_sync(self, rng: random.Random) -> None:
-        """A sync that failed: the kernel takes the pages to be clean, whether the device has them or not."""
+        """A failed sync: as in a real kernel, pages count as clean though the device may not have them."""
         self._save(inf)
         for change in self._unsynced.take_all(inf):
             if rng.random() < 0.5:
                 _apply(self._durable, change)
 
     def lose_power(self, rng: random.Random, now: float = inf) -> str:
-        """Keep what the device happened to have; returns what that was, for the trace."""
+        """Keep what the device happens to have written. Returns a word for the trace."""
         self._save(now)
         pending = self._unsynced.take_all(now)
         if not pending:
@@ -207,7 +210,7 @@ class Inode:
             _apply(self._durable, _Write(torn.position, torn.data[: sectors * SECTOR_BYTES]))
 
     def _scatter(self, pending: list[_Write | _Resize], rng: random.Random) -> None:
-        """Each page or sector of each write made it or not; the file's size is as after the last change."""
+        """Keep each page or sector of each write at random. The size is as after the last change."""
         unit = rng.choice((SECTOR_BYTES, PAGE_BYTES))
         for change in pending:
             if isinstance(change, _Resize):
@@ -228,7 +231,7 @@ class Inode:
         return bool(self._durable.data)
 
     def flip_bit(self, rng: random.Random) -> int | None:
-        """The medium decays: one bit is another now. Returns the byte's position."""
+        """Bit rot: flip one durable bit. Returns the byte's position."""
         if not self._durable.data:
             return None
         position = rng.randrange(len(self._durable.data))
@@ -314,22 +317,22 @@ class Directory:
         changed = [change.entry for change in self._unsynced.pending() if not isinstance(change, _Unlink)]
         return list(dict.fromkeys([*self.entries.values(), *self._durable.values(), *changed]))
 
-    def lose_power(self, rng: random.Random, path: PurePath, told: list[str], now: float = inf) -> None:
+    def lose_power(self, rng: random.Random, path: PurePath, lost: list[str], now: float = inf) -> None:
         self._save(now)
         pending = self._unsynced.take_all(now)
         if pending:
             kept = rng.choice((0, len(pending), rng.randint(0, len(pending))))
             for change in pending[:kept]:
                 _apply_name(self._durable, change)
-            told.append(f"{path}/ kept {kept} of {len(pending)} name changes")
+            lost.append(f"{path}/ kept {kept} of {len(pending)} name changes")
         self.entries = dict(self._durable)
         for name, entry in self.entries.items():
             if isinstance(entry, Directory):
-                entry.lose_power(rng, path / name, told, now)
+                entry.lose_power(rng, path / name, lost, now)
             else:
                 how = entry.lose_power(rng, now)
                 if how != "clean":
-                    told.append(f"{path / name} {how}")
+                    lost.append(f"{path / name} {how}")
 
     def size(self) -> int:
         """Of all files in it and below."""

@@ -1,4 +1,4 @@
-"""What must hold in every state that a run comes to. Small, named, each with its own memory."""
+"""Invariants of a simulated cluster, checked after every turn of a node. Each keeps what it compares."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 class ReplicaInvariant(Protocol):
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
-        """After a turn of a serving node in which these replicas changed: what is wrong, if anything."""
+        """Called after a node's turn that changed these replicas. What is wrong, or None."""
 
 
 class NodeInvariant(Protocol):
     def check_node(self, node: SimNode) -> str | None:
-        """After a turn of a serving node whose part in the quorum or metadata changed: what is wrong."""
+        """Called after a node's turn that changed its Raft state or metadata. What is wrong, or None."""
 
 
 class Changes:
-    """Finds out what a turn of a node has changed, so that nobody looks at the rest again.
+    """Finds what a turn of a node has changed, so that only this is checked.
 
-    What is compared here is all that invariants look at: one that needs more has to add it. A replica and its
-    log tell when something of them is set, so only those are compared of which that is true.
+    It compares everything that invariants read: one that reads more has to add it here. Replicas and logs
+    note when an attribute is set, and only those are compared.
     """
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class Changes:
         self._nodes: dict[Node, _Seen] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
         self.is_node_changed = False
-        """Whether, when last asked, the node's part in the quorum or its metadata were not as before."""
+        """Whether the last call of `of` found a change in the node's Raft state or metadata."""
 
     def of(self, node: Node) -> list[Partition] | None:
-        """The replicas that are not as they were; None if nothing else of the node has changed either."""
+        """The replicas that have changed, or None if nothing of the node has changed."""
         seen = self._nodes.get(node)
         if seen is None:
             seen = self._nodes[node] = _Seen(node)
@@ -72,7 +72,7 @@ class Changes:
         return changed or []
 
     def forget(self) -> None:
-        """Whoever had this turn is not looked at."""
+        """Do not check the node that had this turn."""
         self._touched.clear()
 
     def _adopt(self, seen: _Seen, replicas: list[Partition]) -> None:
@@ -112,7 +112,7 @@ class Changes:
 
 
 class _Seen:
-    """A node as it was when it was last looked at."""
+    """A node as it was when it was last checked."""
 
     __slots__ = (
         "all_replicas", "applied_index", "commit", "core", "leader_id", "metadata", "raft", "replicas",
@@ -122,7 +122,7 @@ class _Seen:
     def __init__(self, node: Node) -> None:
         parts = node.parts
         self.all_replicas = parts.replicas.all
-        self.raft = parts.member.raft
+        self.raft = parts.raft
         self.metadata = parts.metadata
         self.replicas: list[Partition] = []
         self.note(None, -1)
@@ -138,7 +138,7 @@ class _Seen:
 
 
 def _telling(kind: type[T], touched: dict[Any, None]) -> type[T]:
-    """The same class, but for this: an instance of which something is set puts itself down as touched."""
+    """A subclass whose instances add themselves to `touched` whenever an attribute is set."""
     put = object.__setattr__
 
     def set_and_tell(self: object, name: str, value: object) -> None:
@@ -185,7 +185,7 @@ class OffsetsInOrder:
 
 
 class DurableIsOnDisk:
-    """Nothing that a log says is on disk still waits for the WAL."""
+    """What a log reports as durable is not waiting in the WAL's queue."""
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         assert node.node is not None
@@ -234,8 +234,8 @@ class BoundedTasks:
 
 
 class OneLeaderPerEpoch:
-    """Of a partition, one node at most is the leader in an epoch (S22), and in one of its lives only: after a
-    restart it may have lost what it had not synced, and would give the same offsets to other records."""
+    """A leader epoch of a partition has at most one leader (S22), and that in one incarnation only: after a
+    restart the node may have lost batches that were not synced, and would use their offsets again."""
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[int, int, int], tuple[str, int]] = {}
@@ -251,7 +251,7 @@ class OneLeaderPerEpoch:
 
 
 class OneRaftLeaderPerTerm:
-    """Of the quorum, one node at most is the leader in a term (Raft, section 5.2)."""
+    """At most one node leads the quorum in a term (Raft, section 5.2)."""
 
     TERMS_MAX = 300
 
@@ -260,7 +260,7 @@ class OneRaftLeaderPerTerm:
 
     def check_node(self, node: SimNode) -> str | None:
         assert node.node is not None
-        raft = node.node.parts.member.raft
+        raft = node.node.parts.raft
         if not raft.is_leader:
             return None
         term = raft.core.term
@@ -271,7 +271,8 @@ class OneRaftLeaderPerTerm:
 
 
 class CommittedMetadataStays:
-    """What one node holds to be committed at an index, every node does, for ever (Raft, section 5.4)."""
+    """An entry that one node has committed is the same on every node that commits that index, for ever
+    (Raft, section 5.4)."""
 
     def __init__(self) -> None:
         self._committed: dict[int, tuple[int, int]] = {}
@@ -279,7 +280,7 @@ class CommittedMetadataStays:
 
     def check_node(self, node: SimNode) -> str | None:
         assert node.node is not None
-        raft = node.node.parts.member.raft
+        raft = node.node.parts.raft
         if raft.leader_id is None:
             return None
         log = raft.core.log
@@ -344,7 +345,7 @@ class ReplicasAgreeBelowWatermark:
 
 
 class InSyncReplicasHaveWhatIsCommitted:
-    """Whoever is in the ISR, or proposed for it, has on disk whatever its leader holds to be committed (S23).
+    """Each member of the ISR, present or proposed, has on disk everything below its leader's watermark (S23).
 
     Looked at when the partition changes: between changes the watermark moves only where all of them are.
     """
@@ -391,7 +392,7 @@ class InSyncReplicasHaveWhatIsCommitted:
 
 
 class OneOwnerPerPartition:
-    """Of a group, one member at most holds a partition, whether it works on it or has yet to give it up."""
+    """At most one member of a group holds a partition, also while it has yet to give it up."""
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         for partition in changed:
@@ -401,7 +402,7 @@ class OneOwnerPerPartition:
 
     def _look_at_groups(self, node: SimNode) -> str | None:
         assert node.node is not None
-        for group in node.node.parts.coordination.groups.consumer_groups():
+        for group in node.node.parts.coordinators.groups.consumer_groups():
             owners: dict[object, str] = {}
             for member in group.members.values():
                 for held in member.assigned | member.revoking:

@@ -20,12 +20,16 @@ from chronik.sim.process import CURRENT, Crashed, Process
 from chronik.sim.trace import Trace
 
 if TYPE_CHECKING:
-    from chronik.sim.network import Network
+    from chronik.sim.network import SimNetwork
 
 T = TypeVar("T")
 
 CALLBACK_SECONDS: Final = 2e-6
 """Virtual time that a callback takes: a process that spins moves the clock, so it is found out."""
+
+
+EPOCH_MS: Final = 1_700_000_000_000
+"""Wall-clock time at which every world begins."""
 
 
 class SimHandle(asyncio.TimerHandle):
@@ -89,7 +93,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._closed = False
         self.trace = Trace(lambda: self.now)
-        self.network: Network
+        self.network: SimNetwork
         self.world = Process("world", "world")
         """The harness itself: it has no host and never crashes."""
         self.current = self.world

@@ -1,7 +1,7 @@
 """An operator who changes the members of a cluster that works and breaks: one more, even shares, one fewer.
 
 Asks like people do, through some node that serves, and asks another one when that node dies, stops or takes
-too long. Whoever was told that a node can be switched off switches it off.
+too long. A node is switched off as soon as the cluster says that it can be.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chronik.cluster.operations import ClusterOperations
 from chronik.config import Settings
-from chronik.model import ChronikError, ErrorCode, RequestError
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError
 from chronik.sim.workload import Recorder
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ class Operator:
         await self._insist("remove", lambda node: node.remove_node(victim.settings.node_id))
         await cluster.retire(victim, is_killed=rng.random() < 0.5)
 
+    async def change_voters(self) -> None:
+        """Say of one node after the other that it should vote, or should not."""
+        rng, recorder = self._rng, self._recorder
+        while not recorder.stopping:
+            await asyncio.sleep(rng.random())
+            node = rng.choice(self._cluster.nodes)
+            number, is_up = node.settings.node_id, rng.random() < 0.5
+            self._cluster.trace.fault("vote given" if is_up else "vote taken", node.name, "by an operator")
+            await self._ask("promote" if is_up else "demote", partial(_vote, number, is_up))
+
     async def _insist(self, what: str, wish: _Wish) -> None:
         """Ask until it is done. Commands say where things should be in the end: asking twice does no harm."""
         deadline: float | None = None
@@ -74,7 +85,7 @@ class Operator:
             return False
         node = self._rng.choice(serving)
         assert node.node is not None
-        request = node.serve(_answer(wish, node.node.parts.member.operations))
+        request = node.serve(_answer(wish, node.node.parts.operations))
         process = node.process
         assert process is not None
         await self._cluster.comes(
@@ -86,6 +97,10 @@ class Operator:
         error = None if request.cancelled() else request.result()
         self._cluster.trace.tell(node.name, f"was asked to {what} a node: {error or 'done'}")
         return not request.cancelled() and (error is None or _is_done_already(error))
+
+
+def _vote(node_id: NodeId, is_up: bool, operations: ClusterOperations) -> Awaitable[str]:
+    return operations.promote(node_id) if is_up else operations.demote(node_id)
 
 
 async def _answer(wish: _Wish, operations: ClusterOperations) -> ChronikError | None:

@@ -25,7 +25,7 @@ _FRAGMENTS_MAX: Final = 4
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", None})
 
 
-class Link:
+class SimLink:
     """One direction between two hosts."""
 
     __slots__ = ("blocked", "bytes_per_second", "jitter_s", "latency_s", "source", "target")
@@ -40,7 +40,7 @@ class Link:
         self.blocked = False
 
 
-class Network:
+class SimNetwork:
     def __init__(
         self,
         loop: SimLoop,
@@ -56,20 +56,24 @@ class Network:
         self._latency_s = latency_s
         self._jitter_s = jitter_s
         self._fragment_probability = fragment_probability
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], SimLink] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._ports: dict[str, int] = {}
         self._connections: dict[SimTransport, None] = {}
         """Both ends of every connection that at least one end still knows."""
         self._count = 0
+        self.tap: Callable[[SimTransport, bytes], bytes] | None = None
+        """A wiretap: gets what is sent, returns what is carried instead."""
         self.hosts_off: dict[str, None] = {}
-        """Without power: nothing answers there, not even with a refusal."""
+        """Hosts without power: a connection attempt gets no answer, not even a refusal."""
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> SimLink:
         found = self._links.get((source, target))
         if found is None:
             local = source == target
-            found = Link(source, target, 1e-5 if local else self._latency_s, 0.0 if local else self._jitter_s)
+            found = SimLink(
+                source, target, 1e-5 if local else self._latency_s, 0.0 if local else self._jitter_s
+            )
             self._links[source, target] = found
         return found
 
@@ -187,7 +191,7 @@ class Network:
             self.loop.happen(self.loop.now + GIVE_UP_SECONDS, self._give_up, sender)
         sender.stalled.append((number, what))
 
-    def _delay(self, link: Link) -> float:
+    def _delay(self, link: SimLink) -> float:
         """Of something without any bytes."""
         return link.latency_s + self._rng.random() * link.jitter_s
 
@@ -253,7 +257,7 @@ class Network:
             link.jitter_s = 0.0 if local else self._jitter_s
             link.bytes_per_second = 0.0
 
-    def blocked_links(self) -> list[Link]:
+    def blocked_links(self) -> list[SimLink]:
         return [link for link in self._links.values() if link.blocked]
 
     def connections(self) -> list[SimTransport]:

@@ -30,10 +30,10 @@ class Process:
         self.may_run = True
         """Alive and not paused."""
         self.clock_rate = 1.0
-        """How fast this process's clock runs; not 1.0: it drifts."""
+        """Rate of this process's clock. It drifts unless this is 1.0."""
         self._clock_base = 0.0
         self.is_skewed = False
-        """Whether its clock tells another time than the world's."""
+        """Whether its clock differs from the world's time."""
         self.ready: deque[SimHandle] = deque()
         self.on_turn: Callable[[], None] | None = None
         """Called after each of its turns: invariants look here."""

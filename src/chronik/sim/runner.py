@@ -20,7 +20,7 @@ _FAILURES_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What a worker reports of a seed: small, since it travels between processes."""
 
     seed: int
@@ -34,13 +34,13 @@ class Outcome:
 @dataclass(slots=True)
 class Summary:
     clean: int = 0
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[SeedOutcome] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     seeds_with: Counter[str] = field(default_factory=Counter)
     acked: int = 0
     read: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         if outcome.failures:
             self.failed.append(outcome)
         else:
@@ -51,14 +51,14 @@ class Summary:
         self.read += outcome.read
 
 
-def run_one(job: tuple[int, str]) -> Outcome:
+def run_one(job: tuple[int, str]) -> SeedOutcome:
     seed, name = job
     result = run_seed(seed, SCENARIOS[name])
     gc.collect()  # a world is one large cycle; the next one takes its memory
-    return Outcome(seed, tuple(result.failures), result.counts, result.acked, result.read, result.steps)
+    return SeedOutcome(seed, tuple(result.failures), result.counts, result.acked, result.read, result.steps)
 
 
-def run_many(seeds: Sequence[int], scenario: Scenario, workers: int) -> Iterator[Outcome]:
+def run_many(seeds: Sequence[int], scenario: Scenario, workers: int) -> Iterator[SeedOutcome]:
     """Outcomes as they come in. Workers are forked, so that imports are paid for once."""
     jobs = [(seed, scenario.name) for seed in seeds]
     if workers == 1:

@@ -2,7 +2,9 @@
 
 A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way, `torn` one
 that loses power inside of large writes; `cluster` is three nodes with everything that can happen to them and
-between them; `members` is the same with a fourth node that joins, and one of the four that leaves.
+between them; `members` is the same with a fourth node that joins, and one of the four that leaves;
+`observers` are five nodes of which three vote, and those that vote change; `strangers` is `cluster` with
+somebody between the nodes who records, replays and alters what they say.
 """
 
 from __future__ import annotations
@@ -19,19 +21,26 @@ from chronik.check import Event, check
 from chronik.client import Admin, Cluster
 from chronik.client.admin import NewTopic
 from chronik.config import Address, Peer, Settings
+from chronik.links.link import BEAT_SECONDS
 from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
-from chronik.sim import churn, faults, workload
+from chronik.sim import churn, faults, pipelined, stranger, workload
 from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
 from chronik.sim.invariants import Changes, of_nodes, of_replicas
 from chronik.sim.loop import Unhandled
 from chronik.sim.members import Operator
 from chronik.sim.process import Process
+from chronik.sim.stranger import Stranger
 from chronik.sim.workload import PATIENT, Recorder, SendPlan
 from chronik.sim.world import SimNode, World
 
+SECRET: Final = "secret"
 _SECONDS_MAX: Final = 400.0
 _STEPS_MAX: Final = 3_000_000
+_WINDOWS: Final = (1_024, 8_192, 8 * 1024 * 1024)
+"""Bytes in flight to a follower. Mostly so small that the window fills (T11)."""
+_FLOOD: Final = SendPlan(burst_max=800, size_max=20, pause_s=0.2, count_max=8_000, is_to_one=True)
+"""Thousands of small records to one partition, for bugs that need high offsets (T01)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +51,19 @@ class Scenario:
     seconds: float
     fault_count: tuple[int, int]
     partitions: tuple[int, ...]
-    """How many a topic may have."""
+    """Partition counts that a seed chooses from."""
     bursts: tuple[int, ...]
-    """How many records a producer may hand over at once."""
+    """Burst sizes of producers that a seed chooses from."""
     durable_acks: tuple[int, ...]
-    """With which acks an acknowledged record may never be lost."""
+    """Values of acks with which an acknowledged record must not be lost."""
     churn: dict[str, float]
-    """What else may go on, one thing per seed at most, so that a seed stays cheap."""
+    """Weights of further loads, of which a seed draws one or none, so that it stays cheap."""
+    flood_chance: float = 0.0
+    """Share of seeds in which thousands of records go to one partition."""
+    voter_replace_ms: tuple[int, ...] = (600_000,)
+    """How long a voter may be away before another node votes in its place."""
+    has_stranger: bool = False
+    """Somebody on the network attacks the ports between nodes."""
     always: tuple[SendPlan, ...] = ()
     """What is sent in every seed, besides what it draws."""
 
@@ -119,17 +134,33 @@ CLUSTER: Final = Scenario(
     bursts=(1, 4, 16),
     durable_acks=(-1,),
     churn={"group": 1, "topics": 1, "configs": 1, "replicas": 1, "members": 0.4, "": 3},
+    flood_chance=0.15,
 )
 
 MEMBERS: Final = replace(CLUSTER, name="members", churn={"members": 1})
 """What a few seeds of `cluster` do too, in every seed."""
+
+OBSERVERS: Final = replace(
+    CLUSTER,
+    name="observers",
+    node_count=5,
+    churn={"voters": 2, "members": 1, "": 1},
+    flood_chance=0.0,
+    voter_replace_ms=(1_000, 2_000, 600_000),
+)
+"""Voters are promoted and demoted by hand, and replaced soon after they are gone."""
 
 ROT: Final = replace(
     CLUSTER, name="rot", weights={**CLUSTER.weights, "bit rot": 6, "checkpoint": 6}, churn={"": 1}
 )
 """Bits of one node's segments flip. Records that a node says its disk lost may be missing, nothing else."""
 
-SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, ROT, TORN)}
+STRANGERS: Final = replace(
+    CLUSTER, name="strangers", has_stranger=True, fault_count=(0, 4), churn={"": 1}, flood_chance=0.0
+)
+"""Recorded conversations, altered frames, and a holder of the secret on the WAL and Raft ports."""
+
+SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, ROT, STRANGERS, TORN)}
 
 
 @dataclass(slots=True)
@@ -156,10 +187,10 @@ def run_seed(
     keep_trace: bool = False,
 ) -> Result:
     """Run a seed; `only` keeps just these faults of its plan (by number)."""
-    return _Run(seed, scenario, only, keep_trace).run()
+    return _ScenarioRun(seed, scenario, only, keep_trace).run()
 
 
-class _Run:
+class _ScenarioRun:
     def __init__(self, seed: int, scenario: Scenario, only: Collection[int] | None, keep_trace: bool) -> None:
         self.world = World(seed, keep_trace=keep_trace)
         self.scenario = scenario
@@ -173,6 +204,7 @@ class _Run:
         self._of_replicas = of_replicas()
         self._of_nodes = of_nodes()
         self._loads: list[asyncio.Task[None]] = []
+        self._stranger: Stranger | None = None
         self.cluster = SimCluster(self.world, self._settings(), on_started=self._on_started)
 
     def run(self) -> Result:
@@ -193,6 +225,7 @@ class _Run:
                 recorder.events, durable_acks=self.scenario.durable_acks, damaged=self._damaged(recorder)
             )
             result.failures += [str(anomaly) for anomaly in verdict.anomalies]
+            result.failures += recorder.violations
             result.acked, result.read = recorder.acked, verdict.records_read
             result.history = recorder.events
         for failure in result.failures:
@@ -204,17 +237,19 @@ class _Run:
         return result
 
     def _damaged(self, recorder: Recorder) -> list[TopicPartition]:
-        """Where bits rotted and a node said that records are lost: elsewhere nothing may be missing."""
+        """Where bits rotted and a node said that it has them alone: elsewhere nothing may be missing."""
         if self.cluster.rotting is None:
             return []
-        told = [text for text in self.world.complaints if "lost on this disk" in text]
-        return [tp for tp in recorder.tps if any(f" {tp}: " in text for text in told)]
+        complaints = [text for text in self.world.complaints if "lost on this disk, reading goes on" in text]
+        return [tp for tp in recorder.tps if any(f" {tp}: " in text for text in complaints)]
 
     def _settings(self) -> list[Settings]:
         rng = self.rng
         count = self.scenario.node_count
         peers = tuple(_peer(number) for number in range(1, count + 1))
         disable_metadata_wal = rng.random() < 0.1
+        window_bytes = self.world.rng("window").choice(_WINDOWS)
+        voter_replace_ms = self.world.rng("voters").choice(self.scenario.voter_replace_ms)
         return [
             Settings(
                 node_id=number,
@@ -223,14 +258,16 @@ class _Run:
                 wal_profile=rng.choice(("ultra", "high", "medium", "low")),
                 wal_file_bytes=rng.choice((8_192, 65_536, 1_048_576)),
                 wal_queue_depth=rng.choice((2, 10_000)),
-                default_replication_factor=count,
+                default_replication_factor=min(3, count),
                 min_insync_replicas=min(2, count),
                 offsets_topic_partitions=1,
                 transactions_topic_partitions=1,
                 cluster_id="sim",
-                cluster_secret="secret",
+                cluster_secret=SECRET,
                 disable_metadata_wal=disable_metadata_wal,
                 replica_lag_time_max_ms=rng.choice((1_000, 10_000)),
+                replica_window_bytes=window_bytes,
+                voter_replace_ms=voter_replace_ms,
                 peers=peers if count > 1 else (),
             )
             for number in range(1, count + 1)
@@ -274,14 +311,22 @@ class _Run:
             self.world.loop, addresses, await self._in_client("setup", self._create(addresses))
         )
         self._start_loads(recorder)
+        if self.scenario.has_stranger:
+            process = self.world.process("stranger", stranger.HOST)
+            self._stranger = stranger.start(self.world, self.cluster, process, SECRET.encode())
         await faults.carry_out(self.world, self.cluster, self.result.plan)
         await asyncio.sleep(0.3)
         self.world.trace.tell("world", "everything is healed")
         await self.cluster.heal()
         await asyncio.sleep(0.5)
         recorder.stopping = True
+        if self._stranger is not None:
+            self._stranger.is_stopping = True
         await asyncio.gather(*self._loads)
         await self.cluster.converge()
+        if self._stranger is not None:
+            await asyncio.sleep(2 * BEAT_SECONDS)  # the next sign of life tells that a frame was touched
+            self.result.failures += self._stranger.failures + self._stranger.survivors()
         groups = list(dict.fromkeys(e.group for e in recorder.events if hasattr(e, "group")))
         await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
         await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))
@@ -344,6 +389,8 @@ class _Run:
         for number, plan in enumerate(self.scenario.always):
             name = f"w{number}"
             self._load(name, workload.produce(recorder, name, self.world.rng(name), plan))
+        if self.world.rng("flood").random() < self.scenario.flood_chance:
+            self._load("f0", workload.produce(recorder, "f0", self.world.rng("f0"), _FLOOD))
         for number in range(rng.randint(1, 2)):
             name = f"c{number}"
             committed = rng.random() < 0.5
@@ -355,6 +402,9 @@ class _Run:
             self._load("d0", workload.trim(recorder, "d0", self.world.rng("d0"), 1.0))
         if rng.random() < 0.3:
             self._load("g0", workload.commit_offsets(recorder, "g0", self.world.rng("g0"), 0.3))
+        if self.world.rng("pipelined").random() < 0.3:
+            load = pipelined.transact_pipelined(recorder, "t1", self.world.rng("t1"), 0.1)
+            self._load("t1", load)
         self._start_churn(recorder)
 
     def _start_churn(self, recorder: Recorder) -> None:
@@ -371,6 +421,9 @@ class _Run:
             self._load("a0", churn.move_replicas(recorder, "a0", chance, nodes))
         elif kind == "members":
             work = Operator(self.cluster, recorder, chance).work(self._newcomer(len(nodes) + 1))
+            self._loads.append(self.world.loop.create_task(work))
+        elif kind == "voters":
+            work = Operator(self.cluster, recorder, chance).change_voters()
             self._loads.append(self.world.loop.create_task(work))
 
     def _newcomer(self, node_id: int) -> Settings:

@@ -15,7 +15,7 @@ class Trace:
         self.is_kept = is_kept
         self.lines: list[str] = []
         self.fingerprint = 0
-        """Changes with every line that was told, kept or not."""
+        """Changes with every line that was traced, kept or not."""
         self.counts: Counter[str] = Counter()
         """How often each kind of fault was injected."""
 

@@ -16,7 +16,7 @@ from chronik.sim.loop import SimHandle
 from chronik.sim.process import Process
 
 if TYPE_CHECKING:
-    from chronik.sim.network import Link, Network
+    from chronik.sim.network import SimLink, SimNetwork
 
 WINDOW_BYTES: Final = 128 * 1024
 """What the two kernels hold; anything beyond stays in the sender's own buffer."""
@@ -44,7 +44,7 @@ class SimSocket:
 
 class SimServer(asyncio.AbstractServer):
     def __init__(
-        self, network: Network, process: Process, factory: Callable[[], Any], address: tuple[str, int]
+        self, network: SimNetwork, process: Process, factory: Callable[[], Any], address: tuple[str, int]
     ) -> None:
         self._network = network
         self.process = process
@@ -85,9 +85,9 @@ class SimTransport(asyncio.Transport):
 
     def __init__(
         self,
-        network: Network,
+        network: SimNetwork,
         process: Process,
-        link: Link,
+        link: SimLink,
         own: tuple[str, int],
         other: tuple[str, int],
         number: int,
@@ -105,9 +105,9 @@ class SimTransport(asyncio.Transport):
         # sending
         self.last_arrival = 0.0
         self.stalled: list[tuple[int, object]] = []
-        """What the link could not carry, with its number: sent again, in order, when it can."""
+        """What a blocked link did not carry, with its number. Sent again, in order, when the link opens."""
         self.is_unheard = False
-        """What was sent went to a host without power."""
+        """Whether something was sent to a host without power."""
         self.sent_count = 0
         self._unread_bytes = 0
         """Written here and not yet taken by the other end's protocol."""
@@ -118,7 +118,7 @@ class SimTransport(asyncio.Transport):
         self._incoming: deque[object] = deque()
         self._expected = 1
         self._early: dict[int, object] = {}
-        """Came before something that was sent earlier."""
+        """What arrived before something that was sent earlier, by number."""
         self._reading = True
         self._delivery = SimHandle(process, 0.0, self._deliver, (), process.context, network.loop)
         self._delivery_scheduled = False
@@ -141,6 +141,10 @@ class SimTransport(asyncio.Transport):
         if self._closing or self._eof_sent or not len(data):
             return
         chunk = bytes(data)
+        if self._network.tap is not None:
+            chunk = self._network.tap(self, chunk)
+            if not chunk:
+                return
         self._unread_bytes += len(chunk)
         self._network.transmit(self, chunk)
         if self._unread_bytes - WINDOW_BYTES > self._high and not self._protocol_paused:

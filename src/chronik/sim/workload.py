@@ -1,7 +1,7 @@
 """Clients that use a cluster through the Kafka protocol and write down what they saw.
 
-Each load is a coroutine that runs in a process of its own until the recorder says stop. A failure is told as
-"fail" only when the request certainly had no effect; everything else is "info".
+Each load is a coroutine that runs in a process of its own until the recorder says stop. A failure is
+recorded as "fail" only when the request certainly had no effect; everything else is "info".
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.client.retry import Unreachable
 from chronik.client.transactional import Transaction
 from chronik.model import ChronikError, ErrorCode, RequestError, TopicPartition
-from chronik.sim.loop import SimLoop
-from chronik.sim.world import EPOCH_MS
+from chronik.sim.loop import EPOCH_MS, SimLoop
 
 OPTIONS: Final = ClientOptions(
     deadline_ms=4_000,
@@ -35,7 +34,7 @@ PATIENT: Final = ClientOptions(
     deadline_ms=60_000, request_timeout_ms=10_000, connect_timeout_ms=3_000, retry_backoff_ms_max=300
 )
 _DEFINITE: Final = frozenset({ErrorCode.message_too_large, ErrorCode.invalid_record})
-"""Refused whoever is asked and however often. Other refusals may follow an attempt that had an effect."""
+"""Errors that every attempt gets. After another error an earlier attempt may have had an effect."""
 _PAD: Final = b"."
 _SHOWN_MAX: Final = 8
 
@@ -51,7 +50,9 @@ class Recorder:
     stopping: bool = False
     acked: int = 0
     acked_end: dict[TopicPartition, int] = field(default_factory=dict)
-    """Behind the last acknowledged acks=all record: the watermark has to be here or beyond."""
+    """Offset behind the last record acknowledged with acks=all. The watermark must not be lower."""
+    violations: list[str] = field(default_factory=list)
+    """Answers that no client may get, whatever happened to the nodes."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.loop.now * 1000)
@@ -121,6 +122,8 @@ class SendPlan:
     """Records handed over before their answers are waited for."""
     is_scattered: bool = False
     """Whether the records of a burst go to several partitions: many batches in one commit round."""
+    is_to_one: bool = False
+    """Whether all of it goes to the same partition."""
     size_max: int = 200
     pause_s: float = 0.05
     count_max: int = 100
@@ -141,7 +144,7 @@ async def produce(recorder: Recorder, name: str, rng: random.Random, plan: SendP
         count = 0
         while not recorder.stopping and count < plan.count_max:
             burst = []
-            tp = rng.choice(recorder.tps)
+            tp = recorder.tps[0] if plan.is_to_one else rng.choice(recorder.tps)
             for _ in range(rng.randint(1, plan.burst_max)):
                 count += 1
                 if plan.is_scattered:
@@ -251,7 +254,7 @@ async def _settled(delivery: Delivery | None) -> int | None:
 
 
 async def consume(recorder: Recorder, name: str, rng: random.Random, *, read_committed: bool) -> None:
-    """Read every partition from its start; after a consumer that fails another one starts anew."""
+    """Read every partition from its start; when a consumer fails, another one starts."""
     number = 0
     while not recorder.stopping:
         number += 1

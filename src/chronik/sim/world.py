@@ -8,21 +8,19 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from chronik.config import Settings
 from chronik.metadata.commands import ChangePartition
 from chronik.model import ChronikError, InvariantViolated, TopicPartition
 from chronik.node import Node
 from chronik.sim.disk import DiskView, SimDisk
-from chronik.sim.loop import SimLoop
-from chronik.sim.network import Network
+from chronik.sim.loop import EPOCH_MS, SimLoop
+from chronik.sim.network import SimNetwork
 from chronik.sim.process import CURRENT, Crashed, Process
 
 T = TypeVar("T")
-
-EPOCH_MS: Final = 1_700_000_000_000
-"""Wall-clock time at which every world begins."""
 
 
 class World:
@@ -32,7 +30,7 @@ class World:
         self.trace = self.loop.trace
         self.trace.is_kept = keep_trace
         chance = self.rng("network")
-        self.network = Network(
+        self.network = SimNetwork(
             self.loop,
             chance,
             latency_s=chance.choice((0.0002, 0.0005, 0.002)),
@@ -44,10 +42,10 @@ class World:
         self._dead: list[Process] = []
         self._living: list[Process] = []
         self.views: list[DiskView] = []
-        """Of every process that had a disk."""
+        """The disk views of all processes."""
 
     def rng(self, purpose: str) -> random.Random:
-        """A source of randomness for each purpose: one that is asked more often disturbs no other."""
+        """A random source for one purpose. Drawing more from it does not change the others."""
         return random.Random(f"{self.seed}/{purpose}")
 
     def process(self, name: str, host: str) -> Process:
@@ -129,7 +127,8 @@ class SimNode:
         self, world: World, settings: Settings, *, on_started: Callable[[SimNode], None] = lambda node: None
     ) -> None:
         self.world = world
-        self.settings = settings
+        # Nobody from outside reaches its addresses, whatever they look like.
+        self.settings = replace(settings, insecure=True)
         self.name = f"n{settings.node_id}"
         self.host = settings.bind
         self.disk = SimDisk(world.rng(f"disk {self.name}"))
@@ -143,10 +142,10 @@ class SimNode:
         """Why the last start failed or the node ended by itself."""
         self._on_started = on_started
         self._served: list[asyncio.Task[Any]] = []
-        """Requests of callers who are hung up on when the node stops."""
+        """Calls in the node's process that end when the node stops."""
         self._death: asyncio.Future[None] | None = None
         self.power_loss_next = True
-        """What a crash inside a write is."""
+        """Whether the next crash inside a write is a power loss."""
 
     @property
     def is_alive(self) -> bool:
@@ -208,7 +207,7 @@ class SimNode:
         if self._death is not None and not self._death.done():
             self._death.set_result(None)
         self.world.bury(process, power_lost=power_lost)
-        # Inside work of a lane it is later than the loop thinks: what that work did before has happened.
+        # Inside work of an I/O thread it is later than the loop thinks: what it did before has happened.
         moment = self.world.loop.now if self.view is None else self.view.moment()
         if not power_lost:
             self.disk.finish(moment)

@@ -18,20 +18,19 @@ _MADV_DONTNEED: Final = 4
 
 def load() -> None:
     """Import what reads and writes, and scan a record so that the compiled code is there too."""
+    from chronik.columns.scanner import COLUMN_TYPES, RecordWindow, Scanner
     from chronik.records.reader import Record
     from chronik.records.writer import build_batch
     from chronik.spark import reader, writer  # noqa: F401
-    from chronik.spark.scanner import COLUMN_TYPES, Scanner, Window
 
     batch = build_batch([Record(key=b"", value=b"", headers=(("", b""),), timestamp_ms=0)])
-    for _ in Scanner(tuple(COLUMN_TYPES), "topic", 0).scan(batch, Window()):
+    for _ in Scanner(tuple(COLUMN_TYPES), "topic", 0).scan(batch, RecordWindow()):
         pass
 
 
 def forget_the_compiler() -> None:
-    """Give the pages of the compiler's program back: it has done its work, and they are most of what is held.
-
-    They come back from the file if something is compiled after all.
+    """Release the memory pages of the compiler's library, which are most of what this process holds. They are
+    read from the file again if something is compiled after all.
     """
     if sys.platform != "linux":
         return
@@ -43,7 +42,7 @@ def forget_the_compiler() -> None:
 
 
 def quiet(worker: Callable[..., int]) -> Callable[..., int]:
-    """A worker without the stack trace when Spark goes away: so it does when it has rows enough."""
+    """Suppress the stack trace when Spark hangs up, as it does once it has enough rows."""
 
     def run(*arguments: Any) -> int:
         try:

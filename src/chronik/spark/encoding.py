@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from chronik.columns.compiling import compiled, copy_bytes
+from chronik.columns.kernels import Bytes, Ints, Offsets
 from chronik.model import TopicPartition
 from chronik.records.batch import HEADER, HEADER_BYTES, MAGIC_V2, OVERHEAD_BYTES, TRANSACTIONAL_MASK, reseal
 from chronik.records.compression import compress
-from chronik.spark.compiling import compiled, copy_bytes
-from chronik.spark.kernels import Bytes, Ints, Offsets
 from chronik.spark.options import OptionError
 
 RECORD_OVERHEAD_BYTES: Final = 48
-"""The varints around a record's key and value are never longer together."""
+"""Upper bound for the varints of one record, besides its key, value and headers."""
 HEADER_OVERHEAD_BYTES: Final = 12
 
 
@@ -56,7 +56,7 @@ def _murmur2(data: Bytes, start: int, size: int) -> int:
 def place_rows(
     key_ends: Offsets, keys: Bytes, key_valid: Bytes, given: Ints, count: int, turn: int, placed: Ints
 ) -> None:
-    """The partition of each row: the one given (not negative), its key's, or by turns in long runs."""
+    """The partition of each row: the one given (not negative), else by its key, else in turn in long runs."""
     rows = len(placed)
     for row in range(rows):
         if given[row] >= 0:
@@ -157,7 +157,7 @@ def put_records(
 
 @dataclass(frozen=True, slots=True)
 class BinaryColumn:
-    """Ends, bytes and validity (a byte a row) of a binary or string array; empty for a column not there."""
+    """Ends, bytes and validity (a byte per row) of a binary or string array; empty if there is no column."""
 
     ends: Offsets
     data: Bytes
@@ -180,7 +180,7 @@ class BinaryColumn:
 
 
 def _writable(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """One kind of input for the compiler; copies, which the encoding itself does as well."""
+    """Always a writable array, so that numba compiles one variant only."""
     return data if data.flags.writeable else data.copy()
 
 

@@ -1,4 +1,4 @@
-"""Fetches the raw batches of one range over a plain blocking socket: the way of the bytes inside a task.
+"""Fetches the raw batches of one range over a plain blocking socket, inside a task.
 
 The next request leaves before the answer at hand is scanned, so the node works while we do. Receiving
 goes into one buffer that is used again and again. Leadership and failures are the asyncio client's
@@ -7,16 +7,18 @@ business: it is asked for the leader at the start and whenever a node refuses or
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from chronik.client import Address, Cluster
-from chronik.client.apis import FETCH
+from chronik.client import BrokerAddress, Cluster
+from chronik.client.apis import FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from chronik.client.fetching import FetchOptions, fetch_fields
+from chronik.client.login import Login, log_in
 from chronik.client.metadata import Metadata
 from chronik.client.retry import Unanswered, Unreachable, is_retriable
 from chronik.client.visibility import AbortedTransaction
@@ -26,6 +28,7 @@ from chronik.spark.options import Connect
 from chronik.spark.planning import ask
 from chronik.spark.ranges import OffsetRange
 from chronik.wire import schema
+from chronik.wire.api import ApiKey
 from chronik.wire.cursor import Reader
 from chronik.wire.fetch import FIRST_FLEXIBLE
 
@@ -45,25 +48,25 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class FetchedNode:
     """Where a partition's batches are read, and how."""
 
-    address: Address
+    address: BrokerAddress
     version: int
     metadata: Metadata
 
 
-def find_leader(connect: Connect, tp: TopicPartition, replica: NodeId | None = None) -> Node:
+def find_leader(connect: Connect, tp: TopicPartition, replica: NodeId | None = None) -> FetchedNode:
     """The leader of a partition, or the node asked for in its place."""
 
-    async def work(cluster: Cluster) -> Node:
-        async def attempt() -> Node:
+    async def work(cluster: Cluster) -> FetchedNode:
+        async def attempt() -> FetchedNode:
             node_id = await cluster.leader(tp) if replica is None else replica
             if replica is not None:
                 await cluster.partitions(tp.topic)
             connection = await cluster.connection(node_id)
             version = FETCH.pick(connection.versions, node_id)
-            return Node(cluster.metadata.nodes[node_id].address, version, cluster.metadata)
+            return FetchedNode(cluster.metadata.nodes[node_id].address, version, cluster.metadata)
 
         return await cluster.retry().run(attempt)
 
@@ -73,7 +76,7 @@ def find_leader(connect: Connect, tp: TopicPartition, replica: NodeId | None = N
 class Channel:
     """One blocking connection that sends Fetch requests and receives their answers, in order."""
 
-    def __init__(self, connect: Connect, node: Node) -> None:
+    def __init__(self, connect: Connect, node: FetchedNode) -> None:
         self._client_id = connect.client_id
         self._node = node
         self._buffer = bytearray()
@@ -85,6 +88,29 @@ class Channel:
             self._socket = tls.wrap_socket(plain, server_hostname=node.address.host) if tls else plain
         except OSError as error:
             raise Unreachable(str(node.address), str(error)) from error
+        if connect.login is not None:
+            self._log_in(connect.login)
+
+    def _log_in(self, login: Login) -> None:
+        """There is no re-authentication: when the session ends the node closes the connection, and a new
+        channel logs in."""
+
+        async def exchange(message: bytes) -> bytes:
+            return bytes(self._ask(SASL_AUTHENTICATE.key, {"auth_bytes": message}).auth_bytes)
+
+        self._ask(SASL_HANDSHAKE.key, {"mechanism": login.mechanism})
+        asyncio.run(log_in(login, exchange))
+
+    def _ask(self, api_key: ApiKey, fields: Mapping[str, object]) -> Any:
+        """One request of the login. Every node offers its APIs in version 1."""
+        try:
+            self._socket.sendall(schema.encode_request(api_key, 1, 0, self._client_id, fields))
+        except OSError as error:
+            raise Unanswered(f"{self._node.address}: {error}") from error
+        _, answer = schema.decode_response(api_key, 1, self.receive())
+        if answer.error_code != ErrorCode.none:
+            raise RequestError(answer.error_code, getattr(answer, "error_message", None))
+        return answer
 
     def close(self) -> None:
         self._socket.close()
@@ -207,7 +233,7 @@ class RangeFetcher:
                 if channel is not None:
                     channel.close()
 
-    def _drain(self, channel: Channel, node: Node) -> Iterator[Chunk]:
+    def _drain(self, channel: Channel, node: FetchedNode) -> Iterator[Chunk]:
         tp, end = self._wanted.tp, self._wanted.end
         channel.send(tp, self._position, self._options)
         while True:

@@ -26,7 +26,7 @@ PART_CHARACTERS_MAX: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SinkDecision:
     batch_id: int
     transactions: tuple[OpenTransaction, ...]
 
@@ -35,7 +35,7 @@ def group_name(sink_id: str, part: int) -> str:
     return f"chronik-sink-{sink_id}" + (f"-{part}" if part else "")
 
 
-def encode(decision: Decision) -> list[str]:
+def encode(decision: SinkDecision) -> list[str]:
     """The decision in parts, each short enough for one group's metadata."""
     transactions = [[t.transactional_id, t.producer_id, t.producer_epoch] for t in decision.transactions]
     text = json.dumps(transactions, separators=(",", ":"))
@@ -43,9 +43,9 @@ def encode(decision: Decision) -> list[str]:
     return [f"{len(parts)};{parts[0]}", *parts[1:]]
 
 
-def decode(batch_id: int, parts: Sequence[str]) -> Decision:
+def decode(batch_id: int, parts: Sequence[str]) -> SinkDecision:
     text = parts[0].partition(";")[2] + "".join(parts[1:])
-    return Decision(batch_id, tuple(OpenTransaction(*each) for each in json.loads(text)))
+    return SinkDecision(batch_id, tuple(OpenTransaction(*each) for each in json.loads(text)))
 
 
 def part_count(first: str) -> int:
@@ -60,7 +60,7 @@ class Ledger:
         self._sink_id = sink_id
         self._tp = TopicPartition(topic, 0)
 
-    async def last(self) -> Decision | None:
+    async def last(self) -> SinkDecision | None:
         first = (await self._groups.offsets(group_name(self._sink_id, 0))).get(self._tp)
         if first is None or first.offset < 0:
             return None
@@ -70,7 +70,7 @@ class Ledger:
             parts.append(found[self._tp].metadata)
         return decode(first.offset, parts)
 
-    async def decide(self, decision: Decision) -> None:
+    async def decide(self, decision: SinkDecision) -> None:
         parts = encode(decision)
         for number in reversed(range(len(parts))):
             await self._groups.commit(

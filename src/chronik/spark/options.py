@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from chronik.client.login import Login
 from chronik.client.offsets import EARLIEST, LATEST
 from chronik.client.options import ClientOptions, parse_bootstrap
+from chronik.client.properties import LOGIN_PROPERTIES, PropertiesError, login_of
 from chronik.model import ChronikError, TopicPartition
 
 Strategy = Literal["error", "latest"]
 _NAMED: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
-_SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+_SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class OptionError(ChronikError, ValueError):
@@ -41,9 +43,10 @@ class Connect:
     key_file: str | None = None
     key_password: str | None = None
     check_hostname: bool = True
+    login: Login | None = None
 
     def tls(self) -> ssl.SSLContext | None:
-        if self.security_protocol == "PLAINTEXT":
+        if not self.security_protocol.endswith("SSL"):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -63,11 +66,12 @@ class Connect:
             deadline_ms=self.deadline_ms,
             request_timeout_ms=self.request_timeout_ms,
             tls=self.tls(),
+            login=self.login,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class TopicSelection:
     """Which partitions are read; exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
@@ -91,7 +95,7 @@ class Position:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     connect: Connect
-    subscription: Subscription
+    subscription: TopicSelection
     starting: Position
     ending: Position
     no_match: Strategy
@@ -103,7 +107,7 @@ class ReadOptions:
     include_headers: bool
     columns: tuple[str, ...] | None
     commit_group: str | None
-    """A consumer group that is told how far a stream has come, for those who watch its lag."""
+    """A consumer group to which a stream commits how far it has come, for those who watch its lag."""
     fetch_bytes: int
 
 
@@ -224,21 +228,30 @@ def _connect(options: _Options) -> Connect:
         key_file=options.text("ssl.key.location"),
         key_password=options.text("ssl.key.password"),
         check_hostname=options.text("ssl.endpoint.identification.algorithm") != "none",
+        login=_login(options) if protocol.startswith("SASL") else None,
     )
 
 
-def _subscription(options: _Options) -> Subscription:
+def _login(options: _Options) -> Login:
+    given = {name: value for name in LOGIN_PROPERTIES if (value := options.text(name)) is not None}
+    try:
+        return login_of(given)
+    except PropertiesError as error:
+        raise OptionError(f"option kafka.{error}") from None
+
+
+def _subscription(options: _Options) -> TopicSelection:
     topics, pattern, assign = (options.text(name) for name in ("subscribe", "subscribePattern", "assign"))
     if sum(each is not None for each in (topics, pattern, assign)) != 1:
         raise OptionError("write exactly one of the options subscribe, subscribePattern and assign")
     if topics is not None:
-        return Subscription(topics=tuple(dict.fromkeys(t.strip() for t in topics.split(",") if t.strip())))
+        return TopicSelection(topics=tuple(dict.fromkeys(t.strip() for t in topics.split(",") if t.strip())))
     if pattern is not None:
         try:
             re.compile(pattern)
         except re.error as error:
             raise OptionError(f"option subscribePattern: {pattern!r} is no pattern: {error}") from None
-        return Subscription(pattern=pattern)
+        return TopicSelection(pattern=pattern)
     parsed = _json("assign", assign or "")
     wrong = OptionError('option assign: write {"topic": [0, 1], ...}')
     if not all(isinstance(numbers, list) for numbers in parsed.values()):
@@ -246,7 +259,7 @@ def _subscription(options: _Options) -> Subscription:
     found = [TopicPartition(topic, number) for topic, numbers in parsed.items() for number in numbers]
     if not found or not all(isinstance(tp.partition, int) for tp in found):
         raise wrong
-    return Subscription(assigned=tuple(found))
+    return TopicSelection(assigned=tuple(found))
 
 
 def _position(options: _Options, which: str, default: int) -> Position:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from chronik.client import Cluster
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ChronikError, ErrorCode, TopicPartition
-from chronik.spark.options import Connect, OptionError, Position, ReadOptions, Strategy, Subscription
+from chronik.spark.options import Connect, OptionError, Position, ReadOptions, Strategy, TopicSelection
 from chronik.spark.ranges import OffsetRange
 
 T = TypeVar("T")
@@ -35,23 +35,23 @@ def ask(connect: Connect, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """The partitions of a subscription and their offsets; `latest` is behind the last one readable."""
+class OffsetBounds:
+    """The partitions of a subscription: first offset, and the offset behind the last readable record."""
 
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
-    """Tell a topic from its successor of the same name; empty where the cluster has no ids."""
+    """Topic ids by name, to notice a topic that was created again. Empty if the cluster has no ids."""
 
 
-def survey(options: ReadOptions, *, missing_ok: bool = False) -> Bounds:
-    async def work(cluster: Cluster) -> Bounds:
+def survey(options: ReadOptions, *, missing_ok: bool = False) -> OffsetBounds:
+    async def work(cluster: Cluster) -> OffsetBounds:
         tps, topic_ids = await _partitions(cluster, options.subscription, missing_ok)
         earliest = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
         latest = await list_offsets(
             cluster, dict.fromkeys(tps, LATEST), read_committed=options.read_committed
         )
-        return Bounds(
+        return OffsetBounds(
             earliest={tp: at.offset for tp, at in earliest.items()},
             latest={tp: at.offset for tp, at in latest.items()},
             topic_ids=topic_ids,
@@ -61,7 +61,7 @@ def survey(options: ReadOptions, *, missing_ok: bool = False) -> Bounds:
 
 
 async def _partitions(
-    cluster: Cluster, subscription: Subscription, missing_ok: bool
+    cluster: Cluster, subscription: TopicSelection, missing_ok: bool
 ) -> tuple[list[TopicPartition], dict[str, str]]:
     names = subscription.topics or tuple({tp.topic: None for tp in subscription.assigned}) or None
     topics = await cluster.topics(names)
@@ -71,6 +71,11 @@ async def _partitions(
             name: info for name, info in topics.items() if pattern.fullmatch(name) and not info.is_internal
         }
     absent = [n for n in names or () if n not in topics or topics[n].error_code != ErrorCode.none]
+    refused = [
+        n for n in absent if n in topics and topics[n].error_code == ErrorCode.topic_authorization_failed
+    ]
+    if refused:
+        raise OptionError(f"not authorized to read topic {refused[0]!r}")
     if absent and not missing_ok:
         raise OptionError(f"topic {absent[0]!r} does not exist")
     topics = {name: info for name, info in topics.items() if name not in absent}
@@ -84,7 +89,7 @@ async def _partitions(
 
 
 def place(
-    options: ReadOptions, position: Position, bounds: Bounds, *, is_end: bool
+    options: ReadOptions, position: Position, bounds: OffsetBounds, *, is_end: bool
 ) -> dict[TopicPartition, int]:
     """The offset that `position` means in each partition."""
     times = dict(position.timestamps_ms)
@@ -104,14 +109,14 @@ def place(
     return placed
 
 
-def _known(given: Iterable[TopicPartition], bounds: Bounds) -> None:
+def _known(given: Iterable[TopicPartition], bounds: OffsetBounds) -> None:
     for tp in given:
         if tp not in bounds.latest:
             raise OptionError(f"an offset is given for {tp}, which is not among the partitions to read")
 
 
 def _by_time(
-    options: ReadOptions, times: Mapping[TopicPartition, int], bounds: Bounds, no_match: Strategy
+    options: ReadOptions, times: Mapping[TopicPartition, int], bounds: OffsetBounds, no_match: Strategy
 ) -> dict[TopicPartition, int]:
     if not times:
         return {}
@@ -130,23 +135,11 @@ def _by_time(
     return placed
 
 
-def first_offsets_since(
-    options: ReadOptions, ranges: Iterable[OffsetRange], timestamp_ms: int
+def present(
+    ranges: Iterable[OffsetRange], bounds: OffsetBounds, *, fail_on_data_loss: bool
 ) -> list[OffsetRange]:
-    """The ranges without what lies before the first record of this time or younger."""
-    given = list(ranges)
-    times = {each.tp: max(0, timestamp_ms) for each in given}
-    found = ask(options.connect, lambda cluster: list_offsets(cluster, times))
-    narrowed = []
-    for each in given:
-        first = found[each.tp].offset if each.tp in found else each.start
-        start = each.end if first < 0 else max(each.start, min(first, each.end))
-        narrowed.append(OffsetRange(each.tp, start, each.end))
-    return narrowed
-
-
-def present(ranges: Iterable[OffsetRange], bounds: Bounds, *, fail_on_data_loss: bool) -> list[OffsetRange]:
-    """The part of the ranges that is there; what is not is an error or left out, as the user wants."""
+    """The part of the ranges that still exists. The rest is an error or left out, as `failOnDataLoss`
+    says."""
     found = []
     for each in ranges:
         first = bounds.earliest.get(each.tp)

@@ -1,8 +1,8 @@
 """Writes encoded batches from inside a task, in a transaction that the driver ends.
 
 A task's transaction stays open when the task is done: the driver commits those of all tasks together, or
-aborts them. Beginning a transaction fences whoever used its id before, so a task that is run again, or a
-straggler of an earlier run, cannot add anything twice.
+aborts them. Beginning a transaction fences the producer that used its id before, so a task that is run again,
+or a straggler of an earlier run, cannot add anything twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from chronik.client import Cluster
 from chronik.client.apis import END_TXN, INIT_PRODUCER_ID, PRODUCE
-from chronik.client.sender import ProducerIdentity
 from chronik.client.transactional import Transaction
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.model import ErrorCode, NodeId, ProducerIdentity, RequestError, TopicPartition, Unavailable
 from chronik.records.compression import Compression
 from chronik.spark.encoding import Rows, seal
 from chronik.spark.options import OptionError, WriteOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import zipimport
@@ -14,28 +15,33 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 
 from chronik.client.fetching import FetchOptions
 from chronik.client.groups import Groups
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.records.reader import Unreadable
 from chronik.spark.fetching import RangeFetcher
 from chronik.spark.options import OptionError, ReadOptions
 from chronik.spark.planning import (
-    Bounds,
     DataLoss,
+    OffsetBounds,
     ask,
-    first_offsets_since,
     place,
     present,
     survey,
 )
-from chronik.spark.ranges import EXACT_COLUMNS, Narrowed, OffsetRange, cap, split
+from chronik.spark.ranges import OffsetRange, cap, split
 
+logger = logging.getLogger("chronik.spark")
+
+UNREADABLE: Final = "unreadable"
+"""Name of an optional column that says why a batch cannot be read. Without it such batches are left out."""
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_NO_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 IDS: Final = "@ids"
-"""Key in a stream's offsets that no topic can have; holds the topics' ids."""
+"""Key for the topic ids in a stream's offsets. No topic can have this name."""
 
 
 class RangePartition(InputPartition):
@@ -61,19 +67,17 @@ def tasks(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Ran
 
 
 def read_range(
-    options: ReadOptions, columns: Sequence[str], narrowed: Narrowed, work: RangePartition
+    options: ReadOptions, columns: Sequence[str], work: RangePartition
 ) -> Iterator[pa.RecordBatch]:
     """What a task does. Imports the compiled scanner here: the driver does not need it."""
-    from chronik.spark.scanner import Scanner, Window
+    from chronik.columns.scanner import RecordWindow, Scanner
 
     tp = TopicPartition(work.topic, work.partition)
-    scanner = Scanner(columns, tp.topic, tp.partition)
-    window = Window(
-        first_offset=work.start,
-        last_offset=work.end - 1,
-        first_timestamp_ms=narrowed.timestamp_ms_min,
-        last_timestamp_ms=narrowed.timestamp_ms_max,
-    )
+    scanner = Scanner([name for name in columns if name != UNREADABLE], tp.topic, tp.partition)
+    unreadable: list[Unreadable] = []
+    """Of the chunk at hand. Each is reported by one task: the one whose range has its last offset."""
+    is_logged = False
+    window = RecordWindow(first_offset=work.start, last_offset=work.end - 1)
     fetch = FetchOptions(
         read_committed=options.read_committed,
         partition_max_bytes=options.fetch_bytes,
@@ -84,7 +88,15 @@ def read_range(
     while wanted.size:
         try:
             for chunk in RangeFetcher(options.connect, wanted, fetch):
-                yield from scanner.scan(chunk.data, window, chunk.aborted)
+                for batch in scanner.scan(chunk.data, window, chunk.aborted, unreadable.append):
+                    yield with_reasons(batch, columns)
+                ours = [each for each in unreadable if work.start <= each.last_offset < work.end]
+                unreadable.clear()
+                if ours and UNREADABLE in columns:
+                    yield stand_ins(ours, columns, tp)
+                elif ours and not is_logged:
+                    is_logged = True
+                    logger.warning("%s: batches are left out, the first: %s", tp, ours[0])
                 wanted = replace(wanted, start=chunk.next_offset)
             return
         except RequestError as error:
@@ -93,11 +105,43 @@ def read_range(
             wanted = _what_is_left(options, wanted, error)
 
 
+def with_reasons(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows of records that could be read: the column that says why not is null."""
+    if UNREADABLE not in columns:
+        return batch
+    return batch.add_column(columns.index(UNREADABLE), UNREADABLE, pa.nulls(batch.num_rows, pa.string()))
+
+
+def stand_ins(unreadable: Sequence[Unreadable], columns: Sequence[str], tp: TopicPartition) -> pa.RecordBatch:
+    """A row for each batch that cannot be read, at its last offset: no key, no value, but the reason."""
+    times = [_micros(each.timestamp_ms) for each in unreadable]
+    known: dict[str, pa.Array] = {
+        "topic": pa.array([tp.topic] * len(unreadable), pa.string()),
+        "partition": pa.array([tp.partition] * len(unreadable), pa.int32()),
+        "offset": pa.array([each.last_offset for each in unreadable], pa.int64()),
+        "timestamp": pa.array(times, pa.int64()).cast(_TIMESTAMP),
+        "timestampType": pa.array([0] * len(unreadable), pa.int32()),
+        UNREADABLE: pa.array([str(each) for each in unreadable], pa.string()),
+    }
+    empty = {"headers": _NO_HEADERS}
+    arrays = [
+        known[name] if name in known else pa.nulls(len(unreadable), empty.get(name, pa.binary()))
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _micros(timestamp_ms: int) -> int:
+    from chronik.columns.kernels import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
+
+    return min(max(timestamp_ms, TIMESTAMP_MS_MIN), TIMESTAMP_MS_MAX) * 1000
+
+
 def spare_the_worker() -> None:
     """Take two costs off each further task of this process, which together exceed that of a short range.
 
     Spark's worker forgets its import caches before each task and then reads the directory of pyspark.zip
-    anew, once for each package that was loaded from it; an importer that is not in the cache is made again
+    again, once for each package that was loaded from it; an importer that is not in the cache is made again
     from what zipimport remembers. After each task it collects all garbage; modules are none.
     """
     for path, importer in list(sys.path_importer_cache.items()):
@@ -108,7 +152,7 @@ def spare_the_worker() -> None:
 
 
 def _what_is_left(options: ReadOptions, wanted: OffsetRange, error: RequestError) -> OffsetRange:
-    """Retention may overtake a task: what is gone is an error or is left out, as the user wants."""
+    """Retention may delete records before a task reads them: an error, or ignored (`failOnDataLoss`)."""
     if options.fail_on_data_loss:
         raise DataLoss(str(error)) from error
     bounds = survey(options, missing_ok=True)
@@ -119,42 +163,24 @@ def _what_is_left(options: ReadOptions, wanted: OffsetRange, error: RequestError
 
 
 class ChronikReader(DataSourceReader):
+    """Takes no filters (docs/decisions/0037): Spark would apply those of one query to the next."""
+
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._narrowed = Narrowed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        left = []
-        for each in filters:
-            column = ".".join(getattr(each, "attribute", ()))
-            kind = type(each).__name__
-            narrowed = self._narrowed.with_filter(kind, column, getattr(each, "value", None))
-            if narrowed is not None:
-                self._narrowed = narrowed
-            if narrowed is None or not (column in EXACT_COLUMNS or kind == "IsNotNull"):
-                left.append(each)
-        return left
 
     def partitions(self) -> list[RangePartition]:
         options = self._options
         bounds = survey(options)
         starts = place(options, options.starting, bounds, is_end=False)
         ends = place(options, options.ending, bounds, is_end=True)
-        ranges = [
-            OffsetRange(tp, starts[tp], max(starts[tp], ends[tp]))
-            for tp in sorted(starts)
-            if self._narrowed.admits(tp)
-        ]
+        ranges = [OffsetRange(tp, starts[tp], max(starts[tp], ends[tp])) for tp in sorted(starts)]
         ranges = present(ranges, bounds, fail_on_data_loss=options.fail_on_data_loss)
-        ranges = [self._narrowed.clip(each) for each in ranges]
-        if self._narrowed.timestamp_ms_min > 0 and ranges:
-            ranges = first_offsets_since(options, ranges, self._narrowed.timestamp_ms_min)
         return tasks(ranges, options.min_partitions) or [RangePartition("", 0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return read_range(self._options, self._columns, self._narrowed, partition)
+        return read_range(self._options, self._columns, partition)
 
 
 class ChronikStreamReader(DataSourceStreamReader):
@@ -191,7 +217,7 @@ class ChronikStreamReader(DataSourceStreamReader):
         bounds = survey(options, missing_ok=not options.fail_on_data_loss)
         changed = [topic for topic, each in start.get(IDS, {}).items() if end[IDS].get(topic, each) != each]
         if changed and options.fail_on_data_loss:
-            raise DataLoss(f"topic {changed[0]} was deleted and created anew since the last batch")
+            raise DataLoss(f"topic {changed[0]} was deleted and created again since the last batch")
         if options.commit_group is not None and options.max_offsets_per_trigger is not None:
             self._note(_planned(options.commit_group), end)
         ends = from_json(end)
@@ -214,7 +240,7 @@ class ChronikStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return read_range(self._options, self._columns, Narrowed(), partition)
+        return read_range(self._options, self._columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         if self._options.commit_group is not None:
@@ -223,7 +249,7 @@ class ChronikStreamReader(DataSourceStreamReader):
     def _note(self, group: str, offsets: dict[str, Any]) -> None:
         ask(self._options.connect, lambda cluster: Groups(cluster).commit(group, from_json(offsets)))
 
-    def _planned_before(self, bounds: Bounds) -> dict[str, Any] | None:
+    def _planned_before(self, bounds: OffsetBounds) -> dict[str, Any] | None:
         """Where the next batch begins, which Spark 4.1 does not tell before it asks how far it may go.
 
         A group remembers the end of the last batch that was planned. Without one, the first batch after a
@@ -259,7 +285,7 @@ def from_json(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
     }
 
 
-def starting_at(reached: Mapping[str, Any], bounds: Bounds) -> dict[TopicPartition, int]:
+def starting_at(reached: Mapping[str, Any], bounds: OffsetBounds) -> dict[TopicPartition, int]:
     """Where the next batch begins: behind the last, or at the beginning of what is new."""
     ids = reached.get(IDS, {})
     known = {

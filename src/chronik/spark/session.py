@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronik.model import ChronikError
-from chronik.spark.interpreter import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,11 +22,11 @@ _JAVA_HINT: Final = (
     "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 )
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark asks Arrow for no row that a batch does not have: it need not look again for each value."""
+"""Turn off Arrow's bounds check per value: Spark asks only for rows that exist."""
 _FEW_CORES: Final = 2
 _FEW_CORES_COLLECTOR: Final = "-XX:+UseSerialGC"
-"""Where tasks keep all cores busy, Java's usual collector finds itself slow and lets the heap grow instead: a
-third more memory for the same work in the same time."""
+"""While tasks keep all cores busy, Java's default collector falls behind and lets the heap grow: a third more
+memory for the same work in the same time."""
 _TABLE_FORMATS: Final[Mapping[str, Mapping[str, str]]] = {
     "delta": {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -95,14 +94,13 @@ def start_session(
         "spark.app.name": name,
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.python.daemon.module": "chronik.spark.daemon",
         **_TABLE_FORMATS.get(table_format or "", {}),
         **(conf or {}),
     }
     is_local = settings["spark.master"].startswith("local")
     # Spark takes the Python of its workers from here and nowhere else.
-    os.environ.setdefault("PYSPARK_PYTHON", worker_python() if is_local else sys.executable)  # noqa: TID251
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251
     if is_local:
         log4j = Path(__file__).with_name("log4j2.properties")
         settings.setdefault("spark.ui.enabled", "false")

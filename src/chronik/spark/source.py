@@ -17,8 +17,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from chronik.spark.driver import use_own_python
 from chronik.spark.options import OptionError, read_options, write_options
-from chronik.spark.reader import ChronikReader, ChronikStreamReader, check_columns
+from chronik.spark.reader import UNREADABLE, ChronikReader, ChronikStreamReader, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -43,6 +44,8 @@ class ChronikDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Spark asks this first when a session registers the source, before it looks for a Python."""
+        use_own_python()
         return "chronik"
 
     def schema(self) -> StructType:
@@ -51,6 +54,7 @@ class ChronikDataSource(DataSource):
         if options.include_headers:
             columns["headers"] = HEADERS
         wanted = options.columns or tuple(columns)
+        columns[UNREADABLE] = StringType()
         check_columns(wanted, columns)
         return StructType([StructField(name, columns[name]) for name in wanted])
 
@@ -75,7 +79,7 @@ class ChronikDataSource(DataSource):
 
 def _names(schema: StructType) -> list[str]:
     """The columns of a schema that is ours or a part of it: `read.schema(...)` chooses columns."""
-    known: dict[str, Any] = {**COLUMNS, "headers": HEADERS}
+    known: dict[str, Any] = {**COLUMNS, "headers": HEADERS, UNREADABLE: StringType()}
     check_columns(schema.fieldNames(), known)
     for field in schema.fields:
         if field.dataType.simpleString() != known[field.name].simpleString():

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from chronik.client import Cluster
 from chronik.model import ErrorCode, RequestError
-from chronik.spark.ledger import Decision, Ledger
+from chronik.spark.ledger import Ledger, SinkDecision
 from chronik.spark.options import OptionError, WriteOptions
 from chronik.spark.planning import DataLoss, ask
 from chronik.spark.producing import OpenTransaction, TaskProducer, end_transaction
@@ -86,7 +86,7 @@ def write_task(
         if options.transactional and batch_id is not None and options.topic is not None:
             decision = await Ledger(cluster, sink_id, options.topic).last()
             if decision is not None and decision.batch_id >= batch_id:
-                for _ in batches:  # Spark wants its rows taken
+                for _ in batches:  # Spark requires that all rows are consumed
                     pass
                 return Written(sink_id, (options.topic,), 0, decided=True)
         producer = TaskProducer(cluster, options, transactional_id)
@@ -122,7 +122,7 @@ class _Ends:
                 for each in transactions:
                     await end_transaction(cluster, each, commit=False)
                 return
-            await ledger.decide(Decision(batch_id, transactions))
+            await ledger.decide(SinkDecision(batch_id, transactions))
             await _commit_all(cluster, transactions)
 
         if written and self._options.transactional:

@@ -9,6 +9,6 @@ Recovery (`recovery.py`) cuts each log back to the last checkpoint and replays t
 
 Invariants: what the WAL reported committed survives kill -9 and power loss; batches of one log stand in
 the WAL in offset order; a segment file is never needed beyond the checkpoint to recover.
-All file access goes through `disk.Disk`; blocking work runs in the disk's lanes, never on the loop.
+All file access goes through `disk.Disk`; blocking work runs in the disk's I/O threads, never on the loop.
 Not its job: who may append, replication, watermarks, what a record says.
 """

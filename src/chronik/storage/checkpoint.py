@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from chronik.model import StorageError
+from chronik.model import StorageError, refuse_newer
 from chronik.storage.disk import Disk, read_whole, write_atomically
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,12 @@ class LogState(msgspec.Struct, array_like=True, frozen=True):
     active_bytes: int
     epochs: list[tuple[int, int]]
     producers: bytes = b""
+
+
+class _Version(msgspec.Struct, array_like=True, frozen=True):
+    """The start of a checkpoint of any version: the rest may have another shape."""
+
+    version: int
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
@@ -65,7 +71,7 @@ def load(disk: Disk, directory: Path) -> Checkpoint:
         data = read_whole(disk, directory / name)
         if data is None:
             continue
-        found = _decode(data)
+        found = decode(data)
         if found is not None:
             if damaged:
                 log.error("%s is damaged; recovery starts from the one before it", directory / FILE_NAME)
@@ -76,10 +82,12 @@ def load(disk: Disk, directory: Path) -> Checkpoint:
     return EMPTY
 
 
-def _decode(data: bytes) -> Checkpoint | None:
+def decode(data: bytes) -> Checkpoint | None:
+    """What a checkpoint's file says; None if it is damaged. Raises TooNew."""
     if len(data) < 5 or crc32c(data[4:]) != int.from_bytes(data[:4], "big"):
         return None
     try:
+        refuse_newer("the checkpoint", msgspec.msgpack.decode(data[4:], type=_Version).version, _VERSION)
         return msgspec.msgpack.decode(data[4:], type=Checkpoint)
     except msgspec.DecodeError:
         return None

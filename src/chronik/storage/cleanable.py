@@ -17,28 +17,31 @@ FILE_NAME: Final = "cleaner-position"
 _VERSION: Final = 1
 
 
-class Position(msgspec.Struct, array_like=True, frozen=True):
-    """Kept in the log's directory. Losing it costs work, not data: the whole log counts as dirty then."""
+class CleanedPosition(msgspec.Struct, array_like=True, frozen=True):
+    """Where the last compaction ended; a file in the log's directory.
+
+    If the file is lost the whole log counts as dirty: that costs work, not data.
+    """
 
     version: int = _VERSION
     first_dirty_offset: int = 0
-    """Everything before has been compacted."""
+    """End offset of the last compaction: everything before it has been compacted."""
     horizon_ms: int = -1
-    """When the last tombstone or marker that is waiting may go; -1 if none is waiting."""
+    """Latest delete horizon of the tombstones and markers that are still kept; -1 if there are none."""
 
 
-def load_position(disk: Disk, directory: Path) -> Position:
+def load_position(disk: Disk, directory: Path) -> CleanedPosition:
     data = read_whole(disk, directory / FILE_NAME)
     if data is None or len(data) < 5 or crc32c(data[4:]) != int.from_bytes(data[:4], "big"):
-        return Position()
+        return CleanedPosition()
     try:
-        found = msgspec.msgpack.decode(data[4:], type=Position)
+        found = msgspec.msgpack.decode(data[4:], type=CleanedPosition)
     except msgspec.DecodeError:
-        return Position()
-    return found if found.version == _VERSION else Position()
+        return CleanedPosition()
+    return found if found.version == _VERSION else CleanedPosition()
 
 
-def save_position(disk: Disk, directory: Path, position: Position) -> None:
+def save_position(disk: Disk, directory: Path, position: CleanedPosition) -> None:
     body = msgspec.msgpack.encode(position)
     write_atomically(disk, directory / FILE_NAME, crc32c(body).to_bytes(4, "big") + body)
 
@@ -54,16 +57,16 @@ class Policy:
 
 class Cleanable(NamedTuple):
     segments: int
-    """So many segments from the first one on may be compacted ..."""
+    """Number of segments, counted from the oldest, that may be compacted."""
     is_due: bool
-    """... and it is worth it now."""
+    """Whether to compact them now."""
     dirty_ratio: float
     """Share of those segments' bytes that was not compacted yet."""
 
 
 def cleanable(
     segments: Sequence[SegmentFacts],
-    position: Position,
+    position: CleanedPosition,
     policy: Policy,
     *,
     limit_offset: int,
@@ -79,7 +82,7 @@ def cleanable(
     count = dirty = total = 0
     for segment in segments[:-1]:
         is_dirty = segment.next_offset > position.first_dirty_offset
-        too_young = is_dirty and now_ms - segment.max_timestamp_ms < policy.min_lag_ms
+        too_young = is_dirty and now_ms - segment.youngest_ms < policy.min_lag_ms
         if segment.next_offset > limit_offset or segment.base_offset >= settled_below or too_young:
             break
         count += 1

@@ -2,16 +2,19 @@
 
 Two passes over closed segments that no checkpoint cuts and that every reader may see (below the last stable
 offset). The first notes the last offset of each key in the part that was not compacted before. The second
-writes every segment anew without the records that have a younger one, joins small neighbours, swaps the files
-(`swap.py`). Both are generators: each step is short, and the caller decides when the next one runs.
+writes every segment again without the records whose key has a newer one, joins small neighbouring segments
+and swaps the files (`swap.py`). Both are generators: each step is short, and the caller decides when the next
+one runs.
 
-What stays although its key has a younger record, or none at all:
-- a tombstone and the marker of a transaction without records, until the delete horizon that the first
-  compaction noted in their batch (KIP-534);
-- the marker of a transaction, while any batch of it is there: an aborted one's records go at once;
-- the last batch of each known producer, empty if need be, so that replicas keep its sequence;
-- the last batch that was looked at, empty if need be, so that replicas reach the same end offset;
-- records behind those that the key map had room for.
+Kept, besides the newest record of each key:
+- a tombstone, and the marker of a transaction whose records are all gone, until the delete horizon that the
+  first compaction wrote into their batch (KIP-534);
+- the marker of a transaction of which a batch is left. Records of an aborted transaction are removed at once;
+- the last batch of each known producer, without records if need be, so that replicas know its sequence;
+- the last batch of the compacted part, without records if need be, so that replicas have the same end offset;
+- all records after the offset at which the key map was full. The next compaction goes on there;
+- a batch that cannot be decoded although its checksum is right. It is kept as it is, and its keys, which
+  nobody can read, remove nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +34,16 @@ from chronik.records.batch import (
     check_batch,
     read_header,
 )
+from chronik.records.body import body_of
 from chronik.records.editing import (
     RawRecord,
-    body_of,
     delete_horizon_ms,
     empty_batch,
     keep_records,
     keys_of,
     raw_records,
 )
+from chronik.records.reader import Unreadable, unreadable_batch
 from chronik.storage.keymap import KeyMap
 from chronik.storage.log import PartitionLog
 from chronik.storage.producer_state import AbortedTxn, ProducerStates
@@ -48,9 +52,9 @@ from chronik.storage.swap import CleanedSegment
 
 _READ_BYTES: Final = 256 * 1024
 _STEP_RECORDS: Final = 60
-"""A step ends after about this many records: about an eighth of a millisecond, which a request may wait."""
+"""Records per step, about. A step blocks requests for about an eighth of a millisecond."""
 _BATCH_WEIGHT: Final = 4
-"""What a batch costs beside its records, counted in records."""
+"""Fixed cost of a batch, on top of its records and in units of one record."""
 _STEP_BYTES: Final = 16 * 1024
 
 Step = Generator[int, None, None]
@@ -58,11 +62,11 @@ Step = Generator[int, None, None]
 
 
 class LastOfProducer(NamedTuple):
-    """Which batch carries what a partition must remember of a producer."""
+    """The last batch of a producer. Compaction keeps it, since it carries the producer's sequence."""
 
     producer_epoch: int
     last_offset: int | None
-    """Of its last data; None if the last thing known is a marker."""
+    """Last offset of the producer's last data batch; None if only a marker is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Task:
     segments: Sequence[Segment]
     """From the first one on; all closed, synced, below the last stable offset."""
     end_offset: int
-    """The base offset of the segment behind them."""
+    """Base offset of the segment that follows them."""
     first_dirty_offset: int
     delete_retention_ms: int
     now_ms: int
@@ -82,7 +86,7 @@ class Task:
     segment_index_bytes: int
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Neighbours that become one segment."""
 
     segments: list[Segment]
@@ -90,20 +94,22 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Result:
+class CompactionResult:
     first_dirty_offset: int
-    """Everything before is compacted."""
+    """Everything before this offset is compacted."""
     horizon_ms: int = -1
-    """When the last tombstone or marker that is waiting may go; -1 if none is waiting."""
+    """Latest delete horizon of the tombstones and markers that were kept; -1 if there are none."""
     records_removed: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     settled_aborts: set[int] = field(default_factory=set)
     """Offsets of abort markers whose transactions have no records left."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    """Batches that were left as they are because they cannot be decoded."""
 
 
-class Transactions:
-    """What is known of the transactions in a log while its batches go by in order."""
+class CompactedTransactions:
+    """Tracks the transactions of a log. Call it once for each batch, in offset order."""
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
         self._aborted: dict[int, list[tuple[int, int]]] = {}
@@ -112,7 +118,7 @@ class Transactions:
         self._with_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """A data batch goes by: will nobody who reads committed records ever see it?"""
+        """Whether this data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._with_data.add(header.producer_id)
@@ -123,7 +129,7 @@ class Transactions:
         return place >= 0 and header.base_offset <= ranges[place][1]
 
     def is_alone(self, header: BatchHeader) -> bool:
-        """A marker goes by: has no batch of its transaction gone by before it?"""
+        """Whether no data batch of this marker's transaction precedes it in the log."""
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
         return not had_data
@@ -147,11 +153,11 @@ class Compaction:
         self._task = task
         self._aborted = aborted
         self._producers = producers
-        self._transactions = Transactions(aborted)
+        self._transactions = CompactedTransactions(aborted)
         self._keys = KeyMap(task.map_bytes_max)
         self._changed = False
         self._out: CleanedSegment | None = None
-        self.result = Result(task.first_dirty_offset)
+        self.result = CompactionResult(task.first_dirty_offset)
 
     # --- first pass --------------------------------------------------------------------------------
 
@@ -168,23 +174,38 @@ class Compaction:
                 continue
             if keys.is_full:
                 break
-            records = keys_of(header, body_of(header, batch))
-            for _ in range(0, header.record_count, _STEP_RECORDS):
-                keys.put(header.base_offset, islice(records, _STEP_RECORDS))
+            found = yield from self._keys_in(header, batch, meter)
+            for start in range(0, len(found), _STEP_RECORDS):
+                keys.put(header.base_offset, found[start : start + _STEP_RECORDS])
                 yield from meter.count(min(header.record_count, _STEP_RECORDS), 0)
             keys.latest_offset = header.last_offset
             yield from meter.count(0, header.size_bytes)
         else:
             keys.latest_offset = task.end_offset - 1
-        self._transactions = Transactions(self._aborted)
+        self._transactions = CompactedTransactions(self._aborted)
         self.result.first_dirty_offset = keys.latest_offset + 1
+
+    def _keys_in(
+        self, header: BatchHeader, batch: Buffer, meter: _Meter
+    ) -> Generator[int, None, list[tuple[int, bytes]]]:
+        """The keys of a batch: all of them, or none if any part of it cannot be read."""
+        found: list[tuple[int, bytes]] = []
+        try:
+            records = keys_of(header, body_of(header, batch))
+            for _ in range(0, header.record_count, _STEP_RECORDS):
+                found += islice(records, _STEP_RECORDS)
+                yield from meter.count(min(header.record_count, _STEP_RECORDS) // 2, 0)
+        except RequestError as error:
+            self.result.unreadable.append(unreadable_batch(header, error))
+            return []
+        return found
 
     # --- second pass -------------------------------------------------------------------------------
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[SegmentGroup]:
         """Neighbours that together are no larger than one segment may be."""
         task = self._task
-        groups: list[Group] = []
+        groups: list[SegmentGroup] = []
         size = index_size = 0
         ends = [segment.base_offset for segment in task.segments[1:]] + [task.end_offset]
         for segment, end in zip(task.segments, ends, strict=True):
@@ -197,10 +218,10 @@ class Compaction:
                 and index_size + index_bytes <= task.segment_index_bytes
                 and end - groups[-1].segments[0].base_offset <= 0x7FFFFFFF
             ):
-                groups[-1] = Group([*groups[-1].segments, segment], end)
+                groups[-1] = SegmentGroup([*groups[-1].segments, segment], end)
                 size, index_size = size + segment.size_bytes, index_size + index_bytes
             else:
-                groups.append(Group([segment], end))
+                groups.append(SegmentGroup([segment], end))
                 size, index_size = segment.size_bytes, index_bytes
         return groups
 
@@ -232,8 +253,8 @@ class Compaction:
             out.finish()
         yield meter.bytes
 
-    def commit(self, group: Group) -> tuple[bool, Segment | None]:
-        """Swap the files. Whether anything changed, and the new segment, None if nothing was left."""
+    def commit(self, group: SegmentGroup) -> tuple[bool, Segment | None]:
+        """Swap the files. Returns whether anything changed, and the new segment (None if it has no batch)."""
         out = self._out
         assert out is not None
         log = self._task.log
@@ -245,8 +266,8 @@ class Compaction:
             out.discard()
             return False, None
         for segment in group.segments:
-            # Reads under way go on with the old files, which have no name any more.
-            _ = segment.file
+            # Open the old files now: reads under way go on with them after they are unlinked.
+            segment.keep_open()
             _ = segment.offset_index, segment.time_index
         return True, out.swap(group.end_offset)
 
@@ -259,7 +280,7 @@ class Compaction:
         for segment in segments:
             next_offset = segment.base_offset
             for header, batch in _batches_of(self._task.log, segment):
-                # Offsets stand outside the CRC: damage there shows only in their order.
+                # The CRC does not cover offsets: damaged ones are noticed only because they are out of order.
                 if not next_offset <= header.base_offset <= header.last_offset < self._task.end_offset:
                     raise StorageError(
                         f"{segment.path} is damaged: offset {header.base_offset} is out of order"
@@ -300,22 +321,26 @@ class Compaction:
 
     def _clean_data(self, header: BatchHeader, batch: Buffer) -> Generator[int, None, Buffer | None]:
         if header.base_offset > self._keys.latest_offset:
-            return batch  # the map had no room for it: it takes whole batches
-        body = body_of(header, batch)
-        horizon = delete_horizon_ms(header)
-        keeps_tombstones = horizon is None or self._task.now_ms < horizon
-        keys, base = self._keys, header.base_offset
-        kept: list[RawRecord] = []
-        has_tombstone = False
-        for place, record in enumerate(raw_records(header, body), 1):
-            if record.key is not None and base + record.offset_delta >= keys.last_offset(record.key):
-                if record.has_value:
-                    kept.append(record)
-                elif keeps_tombstones:
-                    kept.append(record)
-                    has_tombstone = True
-            if place % _STEP_RECORDS == 0:
-                yield 0
+            return batch  # behind the last batch that fit into the key map
+        try:
+            body = body_of(header, batch)
+            records = raw_records(header, body)
+            horizon = delete_horizon_ms(header)
+            keeps_tombstones = horizon is None or self._task.now_ms < horizon
+            keys, base = self._keys, header.base_offset
+            kept: list[RawRecord] = []
+            has_tombstone = False
+            for place, record in enumerate(records, 1):
+                if record.key is not None and base + record.offset_delta >= keys.last_offset(record.key):
+                    if record.has_value:
+                        kept.append(record)
+                    elif keeps_tombstones:
+                        kept.append(record)
+                        has_tombstone = True
+                if place % _STEP_RECORDS == 0:
+                    yield 0
+        except RequestError:
+            return batch
         self.result.records_removed += header.record_count - len(kept)
         if not kept:
             return None
@@ -345,7 +370,7 @@ class Compaction:
 
 
 class _Meter:
-    """Says when a step has done enough."""
+    """Counts the work of a step, and ends it at `_STEP_RECORDS` or `_STEP_BYTES`."""
 
     __slots__ = ("_records", "bytes")
 
@@ -370,7 +395,7 @@ def _index_bytes(log: PartitionLog, segment: Segment) -> int:
 
 
 def _batches_of(log: PartitionLog, segment: Segment) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Every batch of a closed segment, checked, through a handle of its own."""
+    """Every batch of a closed segment, with its CRC checked. Opens its own file handle."""
     if log.deleted:
         raise StorageError("the log was deleted meanwhile")
     file = log.disk.open(segment.path)

@@ -1,7 +1,7 @@
-"""The one door to files. Everything below it can be replaced by an in-memory disk.
+"""All file access of a node goes through a `Disk`. An in-memory disk can take the place of the real one.
 
-Plain methods block and are meant for start-up and for work handed to a lane; `submit` runs such work
-beside the event loop and calls back on the loop. A lane runs its jobs one after the other.
+Plain methods block and are meant for start-up and for work handed to an I/O thread; `submit` runs such work
+beside the event loop and calls back on the loop. An I/O thread runs its jobs one after the other.
 """
 
 from __future__ import annotations
@@ -20,25 +20,30 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from chronik.metrics import clock
+from chronik.private_files import FILE_MODE, make_private
 from chronik.records.batch import Buffer
+from chronik.storage.handles import SEGMENTS_OPEN_MAX, Handles
 
 T = TypeVar("T")
 Done: TypeAlias = Callable[[T | None, BaseException | None], None]
 
 _IOV_MAX: Final = 1024
 _CALL_BYTES_MAX: Final = 1024 * 1024
-"""Longer writes are cut: the kernel gives a file's new pages in pieces as long as the call, and pieces of
-megabytes may be memory that a virtual machine has handed back to its host. Writing there takes up to eight
-times as long."""
+"""Largest write call; longer writes are split. The kernel allocates the new pages of a file in pieces as long
+as the call. Pieces of megabytes may be memory that a virtual machine has returned to its host, and writing
+there takes up to eight times as long."""
 
 
-class Lane(enum.Enum):
+class IoThread(enum.Enum):
     WAL = "wal"
     """Commit rounds only: nothing may delay an acknowledgement."""
     BACKGROUND = "background"
     """Segment writes, checkpoints, deletion, compaction."""
     READ = "read"
     """Reads that are not in the page cache."""
+    RECORDS = "records"
+    """Looks into batches of clients, which may be compressed from very many records. No other work waits for
+    it, and it holds one batch at a time."""
 
 
 class File(Protocol):
@@ -55,12 +60,21 @@ class File(Protocol):
 
 
 class Disk(Protocol):
+    @property
+    def handles(self) -> Handles:
+        """The segment files that are open."""
+        ...
+
     def open(self, path: Path, *, create: bool = False) -> File: ...
     def list(self, directory: Path) -> list[str]:
         """Names in a directory, sorted; none if it does not exist."""
 
     def exists(self, path: Path) -> bool: ...
     def size(self, path: Path) -> int: ...
+    def modified_ms(self, path: Path) -> int:
+        """When the file was last written to, by the wall clock; -1 if it does not exist."""
+        ...
+
     def make_directory(self, directory: Path) -> None: ...
     def sync_directory(self, directory: Path) -> None: ...
     def rename(self, source: Path, target: Path) -> None: ...
@@ -72,26 +86,26 @@ class Disk(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether a small write may be done in the caller's turn instead of in a lane."""
+        """Whether a small write may be done in the caller's turn instead of in an I/O thread."""
         ...
 
     def clock(self) -> float:
         """Seconds, to measure how long work on this disk takes."""
         ...
 
-    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None: ...
-    async def run(self, lane: Lane, work: Callable[[], T]) -> T: ...
+    def submit(self, io_thread: IoThread, work: Callable[[], T], done: Done[T]) -> None: ...
+    async def run(self, io_thread: IoThread, work: Callable[[], T]) -> T: ...
     def close(self) -> None: ...
 
 
-async def in_lane(disk: Disk, lane: Lane, work: Callable[[], T]) -> T:
+async def in_io_thread(disk: Disk, io_thread: IoThread, work: Callable[[], T]) -> T:
     """What `Disk.run` does on every disk: submit the work and wait for it."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    disk.submit(lane, work, partial(_settle, future))
+    disk.submit(io_thread, work, partial(_settle, future))
     try:
         return await future
     finally:
-        del future  # no circle: it knows its failure, which knows this frame
+        del future  # breaks a reference cycle: future, exception, this frame
 
 
 def _settle(future: asyncio.Future[T], result: T | None, failure: BaseException | None) -> None:
@@ -213,31 +227,32 @@ def _calls(buffers: Sequence[Buffer]) -> Iterator[tuple[Sequence[Buffer], int]]:
         yield group, size
 
 
-class _LaneThread(threading.Thread):
-    def __init__(self, lane: Lane) -> None:
-        super().__init__(name=f"chronik-{lane.value}", daemon=True)
+class _Worker(threading.Thread):
+    def __init__(self, io_thread: IoThread) -> None:
+        super().__init__(name=f"chronik-{io_thread.value}", daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def run(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
-            del job  # or what the last one wrote would stay in memory until there is another
+            del job  # or its buffers would stay in memory until the next job comes
 
 
 class RealDisk:
-    """Files of the operating system, one thread per lane. Belongs to one event loop."""
+    """Files of the operating system, a thread for each `IoThread`. Belongs to one event loop."""
 
     is_local = True
     clock = staticmethod(clock)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, segments_open_max: int = SEGMENTS_OPEN_MAX) -> None:
         self._loop = loop
-        self._lanes: dict[Lane, _LaneThread] = {}
+        self.handles = Handles(segments_open_max)
+        self._io_threads: dict[IoThread, _Worker] = {}
         self._is_closed = False
 
     def open(self, path: Path, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, FILE_MODE))
 
     def list(self, directory: Path) -> list[str]:
         try:
@@ -251,8 +266,14 @@ class RealDisk:
     def size(self, path: Path) -> int:
         return path.stat().st_size
 
+    def modified_ms(self, path: Path) -> int:
+        try:
+            return path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return -1
+
     def make_directory(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
 
     def sync_directory(self, directory: Path) -> None:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -275,12 +296,12 @@ class RealDisk:
         status = os.statvfs(directory)
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
-    def submit(self, lane: Lane, work: Callable[[], T], done: Done[T]) -> None:
+    def submit(self, io_thread: IoThread, work: Callable[[], T], done: Done[T]) -> None:
         if self._is_closed:
             return  # the process is as good as gone: nothing may touch its files any more
-        thread = self._lanes.get(lane)
+        thread = self._io_threads.get(io_thread)
         if thread is None:
-            thread = self._lanes[lane] = _LaneThread(lane)
+            thread = self._io_threads[io_thread] = _Worker(io_thread)
             thread.start()
         thread.jobs.put(partial(self._perform, work, done))
 
@@ -293,17 +314,17 @@ class RealDisk:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(done, result, failure)
-        # A failure knows this frame, which must not know it in turn: such a circle keeps the files of all
-        # frames that it came through open, deleted ones too, until the garbage collector comes by.
+        # The exception refers to this frame, so the frame must not refer to the exception. Such a cycle would
+        # keep the files of all frames in the traceback open, deleted ones too, until the next collection.
         del done, failure
 
-    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        return await in_lane(self, lane, work)
+    async def run(self, io_thread: IoThread, work: Callable[[], T]) -> T:
+        return await in_io_thread(self, io_thread, work)
 
     def close(self) -> None:
         self._is_closed = True
-        for thread in self._lanes.values():
+        for thread in self._io_threads.values():
             thread.jobs.put(None)
-        for thread in self._lanes.values():
+        for thread in self._io_threads.values():
             thread.join(timeout=5)
-        self._lanes.clear()
+        self._io_threads.clear()

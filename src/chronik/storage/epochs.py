@@ -1,4 +1,5 @@
-"""Which leader epoch wrote from which offset on (KIP-101, KIP-279): how logs find their common point."""
+"""The leader epochs of a log with their first offsets. Two logs compare them to find where they diverge
+(KIP-101, KIP-279)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class EpochHistory:
             self._entries.pop()
 
     def truncate_start(self, offset: int) -> None:
-        """Forget epochs that ended at or before `offset`; the one in force there starts at it."""
+        """Forget epochs that ended at or before `offset`. The epoch of `offset` itself starts there now."""
         place = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         if place:
             epoch = self._entries[place - 1][0]

@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from chronik.storage.disk import Disk, Lane
+from chronik.storage.disk import Disk, IoThread
 from chronik.storage.log import PartitionLog, WritePlan
 
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 0.5
-"""The fewer passes, the fewer files are opened for a few bytes: an index entry or two for each partition."""
+"""Time between passes. Each pass may open a partition's index files to add one or two entries, so fewer
+passes mean fewer opens."""
 FLUSH_BYTES: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -31,25 +32,21 @@ class Flusher:
         self._disk = disk
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[PartitionLog, None] = {}
-        self._unflushed_bytes = 0
+        self.unflushed_bytes = 0
+        self.full = False
+        """Whether more than `UNFLUSHED_BYTES_MAX` wait to be written to segments. Senders wait then."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._passes = 0
+        """Passes started so far."""
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        """Callers that wait until what is durable is in files, with the pass that writes it."""
         self._room_waiters: list[Callable[[], None]] = []
         self._cached: deque[tuple[PartitionLog, int]] = deque()
         self._cached_bytes = 0
         self.unsynced: dict[PartitionLog, None] = {}
         """Logs written to since the last checkpoint."""
         self.failing = False
-
-    @property
-    def full(self) -> bool:
-        """Segment files cannot take what comes in: senders wait, or memory would grow without bound."""
-        return self._unflushed_bytes > UNFLUSHED_BYTES_MAX
-
-    @property
-    def unflushed_bytes(self) -> int:
-        return self._unflushed_bytes
 
     def when_room(self, callback: Callable[[], None]) -> None:
         self._room_waiters.append(callback)
@@ -58,14 +55,15 @@ class Flusher:
         self._dirty[log] = None
         if self._busy:
             return
-        if self._unflushed_bytes >= FLUSH_BYTES:
+        if self.unflushed_bytes >= FLUSH_BYTES:
             self._cancel_timer()
             self._start_pass()
         elif self._timer is None:
             self._timer = self._loop.call_later(INTERVAL_SECONDS, self._on_timer)
 
     def note_bytes(self, change: int) -> None:
-        self._unflushed_bytes += change
+        self.unflushed_bytes += change
+        self.full = self.unflushed_bytes > UNFLUSHED_BYTES_MAX
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -78,6 +76,7 @@ class Flusher:
             self._start_pass()
 
     def _start_pass(self) -> None:
+        self._passes += 1
         dirty, self._dirty = self._dirty, {}
         plans: list[tuple[PartitionLog, WritePlan]] = []
         for log_ in dirty:
@@ -103,23 +102,25 @@ class Flusher:
             self._busy = False
             self._pass_done(plans, done_count, error)
 
-        self._disk.submit(Lane.BACKGROUND, work, done)
+        self._disk.submit(IoThread.BACKGROUND, work, done)
 
     def _pass_done(
         self, plans: list[tuple[PartitionLog, WritePlan]], done_count: int, error: BaseException | None
     ) -> None:
+        is_whole = error is None
         for log_, plan in plans[:done_count]:
             if log_.deleted:
                 continue
             if plan.truncations != log_.truncations:
-                self._dirty[log_] = None  # cut meanwhile: what is left of the plan is written again
+                self._dirty[log_] = None  # the log was truncated meanwhile: write again what is left
+                is_whole = False
                 continue
             log_.note_flushed(plan)
             self.unsynced[log_] = None
             size = sum(len(view) for _, _, views in plan.runs for view in views)
             self._cached.append((log_, size))
             self._cached_bytes += size
-            self._unflushed_bytes -= size
+            self.note_bytes(-size)
         self._shrink_cache()
         if self._room_waiters and not self.full:
             waiters, self._room_waiters = self._room_waiters, []
@@ -137,14 +138,14 @@ class Flusher:
             self._timer = self._loop.call_later(RETRY_SECONDS, self._on_timer)
             return
         self.failing = False
+        if is_whole:
+            self._finish_waiters()
         if self._dirty:
             self._cancel_timer()
             self._timer = self._loop.call_later(
-                0 if self._waiters or self._unflushed_bytes >= FLUSH_BYTES else INTERVAL_SECONDS,
+                0 if self._waiters or self.unflushed_bytes >= FLUSH_BYTES else INTERVAL_SECONDS,
                 self._on_timer,
             )
-        else:
-            self._finish_waiters()
 
     def _shrink_cache(self) -> None:
         while self._cached_bytes > CACHE_BYTES_MAX and self._cached:
@@ -158,26 +159,30 @@ class Flusher:
                 freed += dropped
 
     def _finish_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for future in waiters:
-            if not future.done():
+        """All that the pass began with is in files. Later passes have nothing to do if nothing is dirty."""
+        waiting, self._waiters = self._waiters, []
+        for last_pass, future in waiting:
+            if last_pass > self._passes and self._dirty:
+                self._waiters.append((last_pass, future))
+            elif not future.done():
                 future.set_result(None)
 
     async def flushed(self) -> None:
-        """Returns when every batch that is durable now is in its segment file."""
-        while self._busy or self._dirty:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._waiters.append(future)
-            if not self._busy:
-                self._cancel_timer()
-                self._start_pass()
-            await future
+        """Returns when every batch that is durable now is in its segment file, whatever comes meanwhile."""
+        if not self._busy and not self._dirty:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((self._passes + 1, future))
+        if not self._busy:
+            self._cancel_timer()
+            self._start_pass()
+        await future
 
     def close(self) -> None:
         self._cancel_timer()
 
     def flush_now(self, log_: PartitionLog) -> None:
-        """Blocking, for recovery: write what is durable and let go of it."""
+        """Blocking, for recovery: write the durable batches to segments and drop them from memory."""
         plan = log_.plan_write()
         if plan is None:
             return
@@ -186,7 +191,7 @@ class Flusher:
         self.unsynced[log_] = None
         self._dirty.pop(log_, None)
         while freed := log_.drop_cached():
-            self._unflushed_bytes -= freed
+            self.note_bytes(-freed)
 
 
 def _perform(log_: PartitionLog, plan: WritePlan) -> None:

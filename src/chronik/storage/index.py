@@ -58,7 +58,9 @@ class OffsetIndex:
             self._offsets.pop()
 
     def encode(self, first: int = 0) -> bytes:
-        pairs = zip(self._offsets[first:], self._positions[first:], strict=True)
+        # In an I/O thread, while the loop may be between the two lines of `add`: leave half an entry out.
+        positions = self._positions[first:]
+        pairs = zip(self._offsets[first:], positions, strict=False)
         return b"".join(OFFSET_ENTRY.pack(offset, position) for offset, position in pairs)
 
     @classmethod
@@ -112,7 +114,8 @@ class TimeIndex:
             self._timestamps.pop()
 
     def encode(self, first: int = 0) -> bytes:
-        pairs = zip(self._timestamps[first:], self._offsets[first:], strict=True)
+        offsets = self._offsets[first:]  # first what `add` appends last, see OffsetIndex
+        pairs = zip(self._timestamps[first:], offsets, strict=False)
         return b"".join(TIME_ENTRY.pack(timestamp, offset) for timestamp, offset in pairs)
 
     @classmethod

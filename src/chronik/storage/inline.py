@@ -1,9 +1,9 @@
-"""Whether small commit rounds are written on the loop or in the WAL's lane. Pure: told how long they took.
+"""Whether small commit rounds are written on the loop or in the WAL's thread. Pure: the caller measures them.
 
 To hand a round to a thread and back takes two wake-ups and two fights for the interpreter lock; on a machine
 without a free core that is longer than the sync itself. On the loop nothing else happens meanwhile. So rounds
 stay there while they are quick, and also while they are slower but too rare to keep the loop from its work.
-A disk that turns out slow gets its rounds in the lane, for a while.
+A disk that turns out slow gets its rounds in the I/O thread, for a while.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import Final
 
 SECONDS_ALWAYS: Final = 0.0005
-"""Rounds that take no longer on average belong on the loop, however many there are."""
+"""While the average round takes at most this long, rounds are written on the loop, however many there are."""
 SECONDS_MAX: Final = 0.002
-"""Rounds that take longer on average do not, however few there are."""
+"""When the average round takes longer than this, rounds go to the I/O thread, however few there are."""
 SHARE_MAX: Final = 0.6
-"""Those between may take this share of the loop's time."""
+"""When the average lies between the two, rounds may take this share of the loop's time."""
 WINDOW_SECONDS: Final = 0.25
-"""The share is looked at over so long: rounds come in bursts."""
+"""Window over which `SHARE_MAX` is measured, since rounds come in bursts."""
 PAUSE_SECONDS: Final = 1.0
 _WEIGHT: Final = 1 / 16
 _SAMPLE_SECONDS_MAX: Final = 2 * SECONDS_MAX
-"""A single slow round counts no more than this: one stall of the device does not make it a slow one."""
+"""Most that one round adds to the average, so that a single stall does not mark the device as slow."""
 
 
 class Inline:
@@ -29,7 +29,7 @@ class Inline:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """How long a round on the loop takes, on average, the latest ones above all."""
+        """Moving average of how long a round on the loop takes."""
         self._window_ends = 0.0
         self._window_used = 0.0
         self._from = 0.0

@@ -7,7 +7,7 @@ listener hears of it; later the flusher writes it to its segment file, and the t
 from __future__ import annotations
 
 import asyncio
-import logging
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,34 +17,33 @@ from uuid import UUID
 
 from crc32c import crc32c
 
+from chronik.client_state import ClientState, Held
 from chronik.model import StorageError, TopicPartition, invariant, violated
-from chronik.records.batch import BatchHeader, Buffer, headers, stamp
-from chronik.records.reader import read_marker
-from chronik.storage.disk import Disk, Lane
+from chronik.records.batch import OVERHEAD_BYTES, BatchHeader, Buffer, headers, stamp
+from chronik.storage.disk import Disk, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log_parts import (
-    IGNORE,
     AppendSink,
     Dirty,
     FileWork,
     LogConfig,
     LogListener,
     Preamble,
+    SegmentDamage,
     TailBatch,
     WalWaiter,
     WritePlan,
+    delete_segments,
     kept,
 )
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.retirement import Retirement
-from chronik.storage.segment import Segment, segment_name
-from chronik.storage.swap import settle
+from chronik.storage.segment import Segment
+from chronik.storage.segment_loading import CheckpointedLog, load_segments
 from chronik.storage.wal import Wal
-from chronik.storage.wal_format import EntryKind
+from chronik.storage.wal_format import WalEntryKind
 
 __all__ = ["LogConfig", "LogListener", "PartitionLog", "TailBatch", "WritePlan", "delete_segments"]
-
-log = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -54,7 +53,9 @@ class PartitionLog:
         "_extent",
         "_file_work",
         "_listeners",
+        "_loading",
         "_preamble",
+        "_producer_bytes",
         "_retired",
         "_segments",
         "_wal",
@@ -91,11 +92,12 @@ class PartitionLog:
         log_end_offset: int = 0,
         extent: tuple[int, int] = (0, 0),
         epochs: Iterable[tuple[int, int]] = (),
-        producers: ProducerStates | None = None,
+        producers: bytes = b"",
+        producer_bytes: Held | None = None,
         is_new: bool = True,
     ) -> None:
-        """`extent` is base offset and size of the active segment at the last checkpoint: files beyond it are
-        not trusted, the WAL is. A log that `is_new` announces its name in the WAL before its first append."""
+        """`extent`: base offset and size of the active segment at the last checkpoint. Recovery drops segment
+        bytes beyond it and replays the WAL. A log that `is_new` writes OPEN to the WAL before it appends."""
         self.tp = tp
         self.topic_id = topic_id
         self.topic_id_bytes = topic_id.bytes
@@ -108,25 +110,31 @@ class PartitionLog:
         self.log_end_offset = log_end_offset
         """The offset the next record gets."""
         self.durable_end_offset = log_end_offset
-        """Everything before is synced in the WAL (or in segments below the checkpoint)."""
+        """Every batch before this offset is synced, in the WAL or in segments below the checkpoint."""
         self.flushed_offset = log_end_offset
-        """Everything before is in segment files, synced or not."""
+        """Every batch before this offset is in a segment file, synced or not."""
         self.epochs = EpochHistory(epochs)
-        self.producers = producers
+        self._producer_bytes = producer_bytes or ClientState().producer_ids.hold()
+        self.producers: ProducerStates | None = None
+        if producers:
+            self.producers = ProducerStates.restore(producers, self._producer_bytes)
         self._extent = extent
         self.tail: deque[TailBatch] = deque()
         self._segments: list[Segment] | None = [self._new_segment(0)] if is_new else None
+        self._loading = threading.Lock()
+        """The loop and I/O threads load the segments when they first need them. If two did so at once, an
+        append noted in the list of the one would be unknown to the list of the other, and written over."""
         self.fresh = is_new
-        """Nothing of this log is on disk: whatever its directory holds belongs to a former topic."""
+        """Whether this log has no files yet. Files found in its directory then belong to a deleted topic."""
         self._retired: list[Segment] = []
         self.retirement = Retirement(extent[0])
         self._listeners: list[LogListener] = []
-        self._appends = AppendSink(self)
         self._file_work = FileWork(disk, tp)
+        self._appends = AppendSink(self, self._file_work, dirty, self._listeners)
         self._preamble = Preamble(tp, topic_id.bytes, is_known=not is_new)
         self.deleted = False
         self.truncations = 0
-        """Goes up when the end is cut: a flush that began before then says nothing about what is flushed."""
+        """Number of truncations. A flush that began before the last one must not move `flushed_offset`."""
 
     def attach(self, wal: Wal) -> None:
         """Recovery is over: appends may begin."""
@@ -136,13 +144,22 @@ class PartitionLog:
     def subscribe(self, listener: LogListener) -> None:
         self._listeners.append(listener)
 
+    def unsubscribe(self, listener: LogListener) -> None:
+        self._listeners.remove(listener)
+
+    def will_be_repaired(self, damage: SegmentDamage) -> bool:
+        """Whether another replica has what this disk lost."""
+        return any(listener.on_damaged(damage) for listener in self._listeners)
+
     # --- segments ----------------------------------------------------------------------------------
 
     @property
     def segments(self) -> list[Segment]:
         """Oldest first; the last one takes appends. Read from the directory when first needed."""
         if self._segments is None:
-            self._segments = self._load_segments()
+            with self._loading:
+                if self._segments is None:
+                    self._segments = self._load_segments()
         return self._segments
 
     @property
@@ -150,11 +167,9 @@ class PartitionLog:
         return self._segments is not None
 
     async def load(self) -> None:
-        """Read the directory beside the loop, if nobody has yet. What follows behind finds it done."""
+        """Load the segments in an I/O thread, unless they are loaded already."""
         if self._segments is None:
-            found = await self.disk.run(Lane.BACKGROUND, self._load_segments)
-            if self._segments is None:
-                self._segments = found
+            await self.disk.run(IoThread.BACKGROUND, lambda: self.segments)
 
     def active_extent(self) -> tuple[int, int]:
         """Base offset and size of the active segment, without touching files."""
@@ -164,55 +179,16 @@ class PartitionLog:
         return active.base_offset, active.size_bytes
 
     def _load_segments(self) -> list[Segment]:
-        """Blocking. A disk that refuses is tried again when the segments are needed next."""
-        try:
-            return self._found_segments()
-        except OSError as error:
-            raise StorageError(f"the files of {self.tp} cannot be opened: {error}") from error
-
-    def _found_segments(self) -> list[Segment]:
-        """Find the files, cut them to what the checkpoint vouches for, name what is missing."""
-        settle(self.disk, self.directory)
-        active_base, active_bytes = self._extent
-        interval = self.config.index_interval_bytes
-        found = []
-        for name in self.disk.list(self.directory):
-            if not name.endswith(".log") or not name[:-4].isdigit():
-                continue
-            segment = Segment.load(self.disk, self.directory, int(name[:-4]), index_interval_bytes=interval)
-            if segment.base_offset > active_base:
-                segment.delete()
-            else:
-                found.append(segment)
-        while len(found) > 1 and found[1].base_offset <= self.log_start_offset:
-            found.pop(0).delete()  # its time had come before the last stop
-        if found and found[-1].base_offset == active_base:
-            self._settle_active(found[-1], active_bytes)
-        else:
-            if active_bytes > 0 and self.log_end_offset > self.log_start_offset:
-                log.error(
-                    "%s: segment %s is missing; the records that only it held are lost on this disk",
-                    self.tp,
-                    self.directory / segment_name(active_base),
-                )
-            found.append(self._new_segment(max(self.log_end_offset, active_base)))
-        return found
-
-    def _settle_active(self, segment: Segment, active_bytes: int) -> None:
-        if segment.written_bytes > active_bytes:
-            segment.truncate(active_bytes, self.log_end_offset)
-        elif segment.written_bytes < active_bytes:
-            end = segment.sound_end()
-            log.error(
-                "%s: %s has %d sound bytes, %d were synced; the records behind them are lost on this disk",
-                self.tp,
-                segment.path,
-                end,
-                active_bytes,
-            )
-            segment.truncate(end, self.log_end_offset)
-        else:
-            _ = segment.offset_index  # appends go on here: a damaged index is made anew now
+        """Blocking. If the disk fails, the next use of `segments` tries again."""
+        known = CheckpointedLog(
+            self.tp,
+            self.directory,
+            self._extent,
+            self.log_start_offset,
+            self.log_end_offset,
+            self.config.index_interval_bytes,
+        )
+        return load_segments(self.disk, known)
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment.create(
@@ -240,24 +216,31 @@ class PartitionLog:
         self._to_wal(base_offset, batch)
         return base_offset
 
-    def append_replicated(self, batches: Buffer, now_ms: int) -> None:
-        """Follower: take batches as the leader stamped them; they continue this log."""
+    def append_replicated(
+        self, batches: Buffer, now_ms: int, found: Iterable[tuple[int, BatchHeader]] | None = None
+    ) -> None:
+        """Follower: take batches as the leader stamped them; they continue this log.
+
+        `found` are their positions and headers, if the caller has read them already.
+        """
         view = memoryview(batches)
         first = self.log_end_offset
-        for position, header in headers(view):
+        for position, header in headers(view) if found is None else found:
             if header.base_offset < self.log_end_offset:
                 violated(f"{self.tp}: batch at {header.base_offset} overlaps the end {self.log_end_offset}")
-            self._accept(header, view[position : position + header.size_bytes], now_ms)
+            end = position + header.batch_length + OVERHEAD_BYTES
+            self._accept(header, view[position:end], now_ms)
         if self.log_end_offset > first:
             self._to_wal(first, batches)
 
     def _to_wal(self, offset: int, payload: Buffer) -> None:
         wal = self._wal
-        invariant(wal is not None, "a log that is only being recovered takes no appends")
-        assert wal is not None
-        self._preamble.write(wal)
+        if wal is None:
+            violated("a log that is only being recovered takes no appends")
+        if self._preamble.is_due:
+            self._preamble.write(wal)
         wal.append(
-            EntryKind.APPEND,
+            WalEntryKind.APPEND,
             self.topic_id_bytes,
             self.tp.partition,
             offset,
@@ -276,7 +259,7 @@ class PartitionLog:
 
     def _accept(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
         """Make a batch the new end of the tail. No await anywhere: offsets follow each other."""
-        segment = self.segments[-1]
+        segment = (self._segments or self.segments)[-1]
         size = len(batch)
         next_offset = header.base_offset + header.last_offset_delta + 1
         if segment.size_bytes and self._is_full(segment, header, size, now_ms):
@@ -286,50 +269,28 @@ class PartitionLog:
         position = segment.note_append(header, next_offset - 1, size)
         self.epochs.note(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            self._note_producer(header, batch)
+            if self.producers is None:
+                self.producers = ProducerStates(self._producer_bytes)
+            self.producers.note_batch(header, batch, now_ms)
         self.tail.append(TailBatch(header.base_offset, next_offset, position, kept(batch), segment))
         self._dirty.note_bytes(size)
         self.log_end_offset = next_offset
 
-    def _note_producer(self, header: BatchHeader, batch: Buffer) -> None:
-        if self.producers is None:
-            self.producers = ProducerStates()
-        if not header.is_control:
-            self.producers.append(
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                base_offset=header.base_offset,
-                last_offset=header.last_offset,
-                is_transactional=header.is_transactional,
-                timestamp_ms=header.max_timestamp,
-            )
-            return
-        marker = read_marker(batch)
-        if marker is not None:
-            self.producers.append_marker(
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                offset=header.base_offset,
-                is_commit=marker.is_commit,
-                timestamp_ms=header.max_timestamp,
-            )
-
     def _is_full(self, segment: Segment, header: BatchHeader, size: int, now_ms: int) -> bool:
+        """Whether the batch needs a new segment. Runs for every batch, so it avoids calls."""
         config = self.config
-        return (
+        if (
             segment.size_bytes + size > config.segment_bytes
-            or header.last_offset - segment.base_offset > 0x7FFFFFFF
+            or header.base_offset + header.last_offset_delta - segment.base_offset > 0x7FFFFFFF
             or (segment.is_index_due and segment.index_bytes > config.segment_index_bytes)
-            or (segment.created_ms >= 0 and now_ms - segment.created_ms >= self.segment_age_max_ms(segment))
-        )
+        ):
+            return True
+        age_max_ms = config.segment_ms if not config.segment_jitter_ms else self.segment_age_max_ms(segment)
+        return segment.created_ms >= 0 and now_ms - segment.created_ms >= age_max_ms
 
     def segment_age_max_ms(self, segment: Segment) -> int:
         """segment.ms, less a share of segment.jitter.ms that differs from segment to segment."""
         config = self.config
-        if config.segment_jitter_ms == 0:
-            return config.segment_ms
         share = crc32c(f"{self.tp}:{segment.base_offset}".encode()) / 0xFFFFFFFF
         return config.segment_ms - int(share * min(config.segment_jitter_ms, config.segment_ms))
 
@@ -343,15 +304,8 @@ class PartitionLog:
 
     # --- what the WAL reports ------------------------------------------------------------------------
 
-    def committed(self, token: int) -> None:
-        self.durable_end_offset = token
-        self._file_work.begin()
-        self._dirty.mark(self)
-        for listener in self._listeners:
-            listener.on_durable(token)
-
     def rejected(self, token: int, error: StorageError) -> None:
-        """Nothing behind the durable end was written, and nobody was told it had been: take it back."""
+        """A WAL round failed: drop the batches behind the durable end. None of them was acknowledged."""
         if token <= self.durable_end_offset or self.log_end_offset == self.durable_end_offset:
             return
         self._cut_tail(self.durable_end_offset)
@@ -410,14 +364,14 @@ class PartitionLog:
             self.flushed_offset = max(self.flushed_offset, plan.next_offset)
 
     def drop_cached(self) -> int:
-        """Let go of the oldest batch of the tail if a file has it; returns the bytes freed."""
+        """Drop the oldest batch of the tail if it is in a segment file. Returns the bytes freed."""
         if self.tail and self.tail[0].next_offset <= self.flushed_offset:
             return len(self.tail.popleft().view)
         return 0
 
     # --- ends --------------------------------------------------------------------------------------
 
-    async def log_to_wal(self, kind: EntryKind, offset: int, payload: bytes = b"") -> None:
+    async def log_to_wal(self, kind: WalEntryKind, offset: int, payload: bytes = b"") -> None:
         """Queue an entry that is no append and wait until it is on disk."""
         wal = self._wal
         if wal is None:
@@ -434,8 +388,10 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return
         await self.load()
-        await self.log_to_wal(EntryKind.LOG_START, offset)
-        self.doom(self.apply_start(offset))
+        await self.log_to_wal(WalEntryKind.LOG_START, offset)
+        if offset > self.log_end_offset:
+            return  # the log was cut meanwhile; the leader will send the new log start
+        self.schedule_delete(self.apply_start(offset))
 
     def apply_start(self, offset: int) -> list[Segment]:
         """Move the start in memory; returns the segments that lie wholly before it, for deletion."""
@@ -460,15 +416,15 @@ class PartitionLog:
             self.tail.popleft()
         return gone
 
-    def doom(self, segments: Iterable[Segment]) -> None:
-        """Out of the log already: their files go after file.delete.delay.ms, so that reads under way end."""
+    def schedule_delete(self, segments: Iterable[Segment]) -> None:
+        """Delete the files of removed segments after file.delete.delay.ms, so that current reads can end."""
         now = asyncio.get_running_loop().time()
-        self.retirement.doom(segments, now + self.config.file_delete_delay_ms / 1000)
+        self.retirement.schedule_delete(segments, now + self.config.file_delete_delay_ms / 1000)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment | None, end_offset: int) -> None:
-        """Compaction put `new` in the place of these neighbours before `end_offset`, in the files already."""
+        """Compaction has swapped the files: use `new` in place of the adjacent segments `old`."""
         while self.tail and self.tail[0].next_offset <= end_offset:
-            self.tail.popleft()  # what memory has of them is not what they are now
+            self.tail.popleft()  # the tail still has the batches from before the compaction
         place = next((i for i, segment in enumerate(self.segments) if segment in old), None)
         self.retirement.forget(old)
         if place is not None:
@@ -479,12 +435,12 @@ class PartitionLog:
                 if found is not None:
                     new.truncate(found[0], self.log_end_offset)
         elif new is not None:
-            self.doom([new])  # the start moved past them meanwhile
+            self.schedule_delete([new])  # the start moved past them meanwhile
 
     def truncate(self, offset: int) -> None:
-        """Follower: drop everything from `offset` on. Durable in the WAL's order; files follow behind.
+        """Follower: drop everything from `offset` on. The files are cut once the WAL has the TRUNCATE entry.
 
-        What was under way and stays is durable once the WAL has the cut.
+        Appends before `offset` that were still on their way to the WAL are durable when that entry is.
         """
         if offset >= self.log_end_offset:
             return
@@ -494,7 +450,7 @@ class PartitionLog:
         self._file_work.add(self._cut(offset))
         end = self.log_end_offset
         wal.append(
-            EntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
+            WalEntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
         )
 
     def restart_at(self, offset: int) -> None:
@@ -506,7 +462,7 @@ class PartitionLog:
         number = self.truncations
 
         def restarted() -> None:
-            if self.truncations == number:  # else that cut is waited for, too
+            if self.truncations == number:  # else a later cut starts the file work
                 self._file_work.begin()
 
         self._preamble.restart(offset, restarted)
@@ -530,7 +486,7 @@ class PartitionLog:
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
             gone.append(self.segments.pop())
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
-        if self.segments[-1].base_offset > offset:  # its predecessors are gone from the disk
+        if self.segments[-1].base_offset > offset:  # the segments before it are missing on disk
             gone.append(self.segments.pop())
             self.segments.append(self._new_segment(offset))
         segment = self.segments[-1]
@@ -553,25 +509,31 @@ class PartitionLog:
         return work
 
     def _ignore_appends_under_way(self) -> None:
-        self._appends.log = IGNORE
-        self._appends = AppendSink(self)
+        self._appends.log = None
+        self._appends = AppendSink(self, self._file_work, self._dirty, self._listeners)
 
     def reset(self, offset: int) -> list[Segment]:
-        """Empty the log and start it anew at `offset`; returns the segments to delete."""
+        """Empty the log and start it again at `offset`; returns the segments to delete."""
         gone = [*self.retirement.clear(), *self.segments]
         self.truncations += 1
         self._ignore_appends_under_way()
-        for batch in self.tail:
-            if batch.next_offset > self.flushed_offset:
-                self._dirty.note_bytes(-len(batch.view))
-        self.tail.clear()
+        self._drop_tail()
         self._retired = []
         self._segments = [self._new_segment(offset)]
         self.log_start_offset = self.log_end_offset = offset
         self.durable_end_offset = self.flushed_offset = offset
         self.epochs = EpochHistory()
-        self.producers = None
+        self.forget_producers()
         return gone
+
+    def forget_producers(self) -> None:
+        self.producers = None
+        self._producer_bytes.add(-self._producer_bytes.bytes)
+
+    def _drop_tail(self) -> None:
+        flushed = self.flushed_offset
+        self._dirty.note_bytes(-sum(len(one.view) for one in self.tail if one.next_offset > flushed))
+        self.tail.clear()
 
     @property
     def is_on_disk(self) -> bool:
@@ -579,18 +541,11 @@ class PartitionLog:
         return self._preamble.is_known
 
     def discard(self) -> None:
-        """The log is deleted: what no file has yet counts no more. Writes under way do no harm."""
+        """The log is deleted: drop its tail, so that unflushed bytes are no longer counted."""
         self.deleted = True
-        for batch in self.tail:
-            if batch.next_offset > self.flushed_offset:
-                self._dirty.note_bytes(-len(batch.view))
-        self.tail.clear()
+        self._producer_bytes.release()
+        self._drop_tail()
 
     def close(self) -> None:
-        for segment in (*(self._segments or ()), *self.retirement.doomed):
+        for segment in (*(self._segments or ()), *self.retirement.pending_delete):
             segment.close()
-
-
-def delete_segments(segments: Iterable[Segment]) -> None:
-    for segment in segments:
-        segment.delete()

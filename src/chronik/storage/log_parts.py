@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,13 +12,13 @@ import msgspec
 
 from chronik.model import StorageError, TopicPartition
 from chronik.records.batch import BatchHeader, Buffer, read_header
-from chronik.storage.disk import Disk, Lane
+from chronik.storage.disk import Disk, IoThread
 from chronik.storage.segment import Segment
-from chronik.storage.wal_format import EntryKind
+from chronik.storage.wal_format import WalEntryKind
 
 if TYPE_CHECKING:
     from chronik.storage.log import PartitionLog
-    from chronik.storage.wal import Wal, WalSink
+    from chronik.storage.wal import Wal
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +35,35 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
 
 
+class SegmentDamage(Exception):
+    """The disk lost bytes of a segment; records there cannot be read from this file any more."""
+
+    def __init__(self, segment: Segment, position: int, offset: int) -> None:
+        super().__init__(f"{segment.path} is damaged near byte {position}, offset {offset}")
+        self.segment = segment
+        self.position = position
+        self.offset = offset
+        """Offset that was being read when the damage was found."""
+
+
 class LogListener(Protocol):
     def on_durable(self, end_offset: int) -> None:
         """Everything before `end_offset` is on this node's disk."""
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
-        """The log was cut back to `end_offset`: what came behind it could not be written."""
+        """The WAL could not write the batches behind `end_offset`, and the log has dropped them."""
+
+    def on_damaged(self, damage: SegmentDamage) -> bool:
+        """The disk lost records. True if another replica will restore them; readers must not skip them."""
+        ...
 
 
 COPIED_BYTES_MAX: Final = 8 * 1024
 
 
 class TailBatch(msgspec.Struct, frozen=True, gc=False):
-    """One of the tens of thousands that memory may keep, if they are small. To look at all of them would hold
-    up the node for tens of milliseconds, so the garbage collector does not; there are no cycles here."""
+    """A batch in the in-memory tail. There may be tens of thousands, which the garbage collector would scan
+    for tens of milliseconds. `gc=False` keeps it from doing so; a batch is never part of a cycle."""
 
     base_offset: int
     next_offset: int
@@ -62,8 +77,8 @@ class TailBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def kept(batch: Buffer) -> Buffer:
-    """What the tail keeps of a batch: a small one is copied, since a view is work for the collector too, and
-    holds on to the whole request that it came with."""
+    """The bytes that the tail keeps of a batch. A small batch is copied: a view would keep the whole request
+    in memory, and the garbage collector tracks views."""
     return bytes(batch) if len(batch) <= COPIED_BYTES_MAX else batch
 
 
@@ -84,7 +99,7 @@ class Dirty(Protocol):
         """The log has durable batches, or segments to seal, for the next pass."""
 
     def note_bytes(self, change: int) -> None:
-        """So many more (or fewer) bytes are in memory only."""
+        """The number of bytes that are in memory only went up (or down) by `change`."""
 
 
 class WalWaiter:
@@ -103,27 +118,26 @@ class WalWaiter:
 
 
 class FileWork:
-    """Cuts and deletions that wait for the WAL to have the entry that calls for them.
+    """Cuts and deletions of segment files. They run once the WAL entry that orders them is durable.
 
-    Done sooner, a power loss could leave files without what the last checkpoint vouches for, and no word of
-    why in the WAL. Done then, they stand in their lane before whatever is written after them.
+    If they ran earlier, a power loss could leave files shorter than the last checkpoint says, with no entry
+    in the WAL that explains it. They run in the same I/O thread as segment writes, before any later write.
     """
 
-    __slots__ = ("_disk", "_tp", "_waiting")
+    __slots__ = ("_disk", "_tp", "waiting")
 
     def __init__(self, disk: Disk, tp: TopicPartition) -> None:
         self._disk = disk
         self._tp = tp
-        self._waiting: list[Callable[[], None]] = []
+        self.waiting: list[Callable[[], None]] = []
 
     def add(self, work: Callable[[], None]) -> None:
-        self._waiting.append(work)
+        self.waiting.append(work)
 
     def begin(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for work in waiting:
-                self._disk.submit(Lane.BACKGROUND, work, self._done)
+        waiting, self.waiting = self.waiting, []
+        for work in waiting:
+            self._disk.submit(IoThread.BACKGROUND, work, self._done)
 
     def _done(self, _result: None, error: BaseException | None) -> None:
         if error is not None:
@@ -133,36 +147,39 @@ class FileWork:
 
 
 class AppendSink:
-    """Passes on what the WAL says of a log's appends, until the log is cut.
+    """WAL sink of a log's appends. Each truncation of the log replaces it with a new sink.
 
-    What was under way then says nothing of the log any more: its offsets may stand for other batches by now.
+    Reports for appends from before the truncation are ignored: other batches may have their offsets by now.
     """
 
-    __slots__ = ("log",)
+    __slots__ = ("_dirty", "_file_work", "_listeners", "log")
 
-    def __init__(self, log: WalSink) -> None:
-        self.log: WalSink = log
+    def __init__(
+        self, log: PartitionLog, file_work: FileWork, dirty: Dirty, listeners: Sequence[LogListener]
+    ) -> None:
+        self.log: PartitionLog | None = log
+        """None after the log was truncated: reports are ignored then."""
+        self._file_work = file_work
+        self._dirty = dirty
+        self._listeners = listeners
 
     def committed(self, token: int) -> None:
-        self.log.committed(token)
+        """Everything before `token` is on disk."""
+        if self.log is not None:
+            self.log.durable_end_offset = token
+            if self._file_work.waiting:
+                self._file_work.begin()
+            self._dirty.mark(self.log)
+            for listener in self._listeners:
+                listener.on_durable(token)
 
     def rejected(self, token: int, error: StorageError) -> None:
-        self.log.rejected(token, error)
-
-
-class IgnoreSink:
-    def committed(self, token: int) -> None:
-        pass
-
-    def rejected(self, token: int, error: StorageError) -> None:
-        pass
-
-
-IGNORE = IgnoreSink()
+        if self.log is not None:
+            self.log.rejected(token, error)
 
 
 class _Mark:
-    """Sink of an entry that says something of the log as a whole."""
+    """WAL sink of an OPEN or RESET entry."""
 
     __slots__ = ("_done", "_refused")
 
@@ -178,40 +195,60 @@ class _Mark:
 
 
 class Preamble:
-    """What has to stand in the WAL before a log's next append: whose log it is, and where it began anew.
+    """The WAL entries that must precede a log's next append: OPEN (the topic's name) and RESET (a new start).
 
-    A round that fails takes its entries back, these too: then they are written again, or recovery would not
-    know whose the appends are, or where they belong.
+    If their commit round fails they are written again before the next append. Without them recovery would
+    not know which topic the appends belong to, or at which offset they start.
     """
 
-    __slots__ = ("_on_restarted", "_partition", "_restart", "_restart_due", "_topic", "_topic_id", "is_known")
+    __slots__ = (
+        "_on_restarted",
+        "_partition",
+        "_restart",
+        "_restart_due",
+        "_topic",
+        "_topic_id",
+        "is_due",
+        "is_known",
+    )
 
     def __init__(self, tp: TopicPartition, topic_id: bytes, *, is_known: bool) -> None:
         self._topic = tp.topic.encode()
         self._topic_id = topic_id
         self._partition = tp.partition
         self.is_known = is_known
-        """Whether the WAL or a checkpoint knows whose log it is."""
+        """Whether the WAL or a checkpoint has the name of the log's topic."""
+        self.is_due = not is_known
+        """Whether `write` has something to write."""
         self._restart = 0
         self._restart_due = False
         self._on_restarted: Callable[[], None] = lambda: None
 
     def restart(self, offset: int, done: Callable[[], None]) -> None:
-        """The log is empty and goes on at `offset`; `done` is called when the WAL has that."""
+        """The log was emptied and continues at `offset`. `done` is called when the RESET entry is durable."""
         self._restart, self._restart_due, self._on_restarted = offset, True, done
+        self.is_due = True
 
     def write(self, wal: Wal) -> None:
+        self.is_due = False
         if not self.is_known:
             self.is_known = True
             mark = _Mark(lambda: None, self._not_known)
-            wal.append(EntryKind.OPEN, self._topic_id, self._partition, 0, self._topic, mark, 0)
+            wal.append(WalEntryKind.OPEN, self._topic_id, self._partition, 0, self._topic, mark, 0)
         if self._restart_due:
             self._restart_due = False
             mark = _Mark(self._on_restarted, self._not_restarted)
-            wal.append(EntryKind.RESET, self._topic_id, self._partition, self._restart, b"", mark, 0)
+            wal.append(WalEntryKind.RESET, self._topic_id, self._partition, self._restart, b"", mark, 0)
 
     def _not_known(self) -> None:
         self.is_known = False
+        self.is_due = True
 
     def _not_restarted(self) -> None:
         self._restart_due = True
+        self.is_due = True
+
+
+def delete_segments(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.delete()

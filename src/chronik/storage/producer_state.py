@@ -5,13 +5,14 @@ before a client's append whether the batch may go in. Only facts of the batch he
 a transaction marker, its two fields); no record is ever looked at.
 
     check() -> None | BatchSpan     leader only, before the offset is assigned; raises RequestError
-    append() / append_marker()      every replica, and replay at start, after the offset is known
+    note_batch()                    every replica, and replay at start, after the offset is known
     advance_high_watermark()        every replica, when the watermark moved
     truncate_to()                   follower, before it copies a new leader's log
 
 Invariants:
 - `check` and the `append` that follows it run in one turn of the loop: nothing may slip in between.
-- The same batches in the same order give the same state, on every replica.
+- The same batches in the same order give the same state, on every replica, but for producers that one has
+  forgotten already: for their age, or for want of room.
 - `last_stable_offset` never passes the first offset of a transaction that is open or whose marker is
   not yet below the high watermark.
 - Entries are immutable, so `truncate_to` undoes appends above the watermark exactly, without a replay.
@@ -26,7 +27,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from chronik.model import NO_EPOCH, NO_OFFSET, ErrorCode, RequestError, invariant
+from chronik.client_state import ClientState, Held
+from chronik.model import NO_EPOCH, NO_OFFSET, ErrorCode, RequestError, invariant, refuse_newer
+from chronik.records.batch import BatchHeader, Buffer
+from chronik.records.reader import read_marker
+from chronik.records.timestamps import is_believable
 
 __all__ = ["NO_PRODUCER_ID", "NO_SEQUENCE", "AbortedTxn", "BatchSpan", "ProducerEntry", "ProducerStates"]
 
@@ -35,6 +40,17 @@ NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 BATCHES_KEPT: Final = 5
 """Kafka clients keep at most five requests in flight, so a retry is always among these."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers that one partition remembers: anybody can invent ids. Beyond it those go that wrote nothing for
+longest. To its partition such a producer is new (KIP-360)."""
+
+PRODUCERS_ALWAYS: Final = 20
+"""Producers that a partition remembers even when all partitions together remember too many: those who write
+to one partition must not cost others their idempotence."""
+
+PRODUCER_BYTES: Final = 600
+"""What a producer's entry takes, about; more with five batches, less with one."""
 
 
 class BatchSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -85,7 +101,7 @@ class _Undo(NamedTuple):
     previous: ProducerEntry | None
 
 
-class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class _ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     version: int
     next_offset: int
     entries: list[ProducerEntry]
@@ -112,13 +128,16 @@ class ProducerStates:
         "_ended",
         "_entries",
         "_first_unstable",
+        "_held",
         "_open",
         "_undo",
         "_undo_start",
         "next_offset",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held | None = None) -> None:
+        """`held` counts the entries among those of all partitions."""
+        self._held = held or ClientState().producer_ids.hold()
         self.next_offset = 0
         """Every batch below this offset has been seen."""
         self._entries: dict[int, ProducerEntry] = {}
@@ -174,12 +193,19 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """May this transaction marker be appended? A repeated marker may: it changes nothing."""
+    def check_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, raises_epoch: bool
+    ) -> None:
+        """May this transaction marker be appended? A repeated marker may, as long as it changes nothing.
+
+        `raises_epoch`: its transaction has the epoch before (KIP-890). If a transaction of its own epoch
+        is open, that is the next one, and the marker a late repetition: it must not end it (KIP-1228).
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if producer_epoch < entry.producer_epoch:
+        is_late = raises_epoch and self.has_open_transaction(producer_id, producer_epoch)
+        if producer_epoch < entry.producer_epoch or is_late:
             raise RequestError(
                 ErrorCode.invalid_producer_epoch,
                 f"marker of producer {producer_id} has epoch {producer_epoch}, now at {entry.producer_epoch}",
@@ -192,6 +218,32 @@ class ProducerStates:
             )
 
     # -- after the offset is known ----------------------------------------------------------------
+
+    def note_batch(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
+        """Take note of a batch with a producer id, data or marker, that is in the log now."""
+        # A producer without timestamps must not count as idle since 1970: its sequence would be forgotten.
+        timestamp_ms = header.max_timestamp if is_believable(header.max_timestamp, now_ms) else now_ms
+        if not header.is_control:
+            self.append(
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                base_offset=header.base_offset,
+                last_offset=header.last_offset,
+                is_transactional=header.is_transactional,
+                timestamp_ms=timestamp_ms,
+            )
+            return
+        marker = read_marker(batch)
+        if marker is not None:
+            self.append_marker(
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                offset=header.base_offset,
+                is_commit=marker.is_commit,
+                timestamp_ms=timestamp_ms,
+            )
 
     def append(
         self,
@@ -268,9 +320,35 @@ class ProducerStates:
     def _replace(
         self, offset: int, last_offset: int, previous: ProducerEntry | None, entry: ProducerEntry
     ) -> None:
+        self._entries.pop(entry.producer_id, None)  # in the order of their last writes
         self._entries[entry.producer_id] = entry
         self._undo.append(_Undo(offset, entry.producer_id, previous))
         self.next_offset = last_offset + 1
+        if previous is None:
+            self._make_room(offset)
+
+    def _make_room(self, offset: int) -> None:
+        """One more producer is remembered, another one perhaps forgotten."""
+        count, share = len(self._entries), self._held.share
+        if count > PRODUCERS_MAX:
+            self._forget_oldest(offset)
+        elif count > PRODUCERS_ALWAYS and not share.has_room(PRODUCER_BYTES):
+            share.refused += 1
+            self._forget_oldest(offset)
+        self._count()
+
+    def _count(self) -> None:
+        self._held.add(PRODUCER_BYTES * len(self._entries) - self._held.bytes)
+
+    def _forget_oldest(self, offset: int) -> None:
+        """Part of the append at `offset`: truncation brings it back.
+
+        Replicas may forget different ones, as they do when producers expire by the clock.
+        """
+        newest = next(reversed(self._entries), None)  # the one that room is made for
+        oldest = next((key for key in self._entries if key not in self._open and key != newest), None)
+        if oldest is not None:
+            self._undo.append(_Undo(offset, oldest, self._entries.pop(oldest)))
 
     # -- stability --------------------------------------------------------------------------------
 
@@ -340,6 +418,7 @@ class ProducerStates:
             self._aborted.pop()
         self.next_offset = offset
         self._find_first_unstable()
+        self._count()
         return True
 
     def forget_from(self, offset: int) -> None:
@@ -368,6 +447,7 @@ class ProducerStates:
         self._aborted = [txn for txn in self._aborted if txn.last_offset < offset]
         self.next_offset = min(self.next_offset, offset)
         self._find_first_unstable()
+        self._count()
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """The log's head was deleted: aborted ranges below it can no longer be read.
@@ -392,6 +472,7 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self._entries[producer_id]
+        self._count()
         return len(idle)
 
     # -- looking ----------------------------------------------------------------------------------
@@ -405,15 +486,17 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        return producer_id in self._open
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch is open. One of another epoch is another transaction."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and producer_id in self._open and entry.producer_epoch == producer_epoch
 
     # -- snapshots --------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
         """Everything below `next_offset`, for a file beside the log."""
         return msgspec.msgpack.encode(
-            _Snapshot(
+            _ProducerSnapshot(
                 _SNAPSHOT_VERSION,
                 self.next_offset,
                 list(self._entries.values()),
@@ -425,12 +508,11 @@ class ProducerStates:
         )
 
     @classmethod
-    def restore(cls, data: bytes) -> ProducerStates:
+    def restore(cls, data: bytes, held: Held | None = None) -> ProducerStates:
         """What `snapshot` wrote; ValueError for bytes that are none. Replay goes on at `next_offset`."""
-        snapshot = msgspec.msgpack.decode(data, type=_Snapshot)
-        if snapshot.version != _SNAPSHOT_VERSION:
-            raise ValueError(f"producer snapshot version {snapshot.version} is not known")
-        states = cls()
+        snapshot = msgspec.msgpack.decode(data, type=_ProducerSnapshot)
+        refuse_newer("a partition's producer state", snapshot.version, _SNAPSHOT_VERSION)
+        states = cls(held)
         states.next_offset = snapshot.next_offset
         states._undo_start = snapshot.undo_start if snapshot.undo_start >= 0 else snapshot.next_offset
         states._undo = deque(snapshot.undo)
@@ -443,4 +525,5 @@ class ProducerStates:
         states._ended = snapshot.ended
         states._aborted = snapshot.aborted
         states._find_first_unstable()
+        states._count()
         return states

@@ -1,24 +1,32 @@
-"""Reads from a partition's log: out of memory or the page cache at once, else in the disk's read lane."""
+"""Reads from a partition's log: out of memory or the page cache at once, else in the disk's read thread."""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, Buffer, headers
-from chronik.records.reader import read_records
-from chronik.storage.disk import Lane
+from chronik.records.reader import rows_until_fault
+from chronik.storage.disk import IoThread
 from chronik.storage.log import PartitionLog, TailBatch
+from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.segment import Segment, WouldBlock
+from chronik.storage.soundness import find_fault
 
 log = logging.getLogger(__name__)
 
 _JOIN_BELOW_BYTES: Final = 4096
 """Views smaller than this on average are joined: one copy costs less than many small sends."""
 _NEAR_END: Final = 8
+MISSED_RECORDS_MAX: Final = 100_000
+MISSED_BATCHES_MAX: Final = 32
+"""What a look-up by time decodes in vain before it gives up and answers with the last of these batches. Few
+batches, since even one with a single record may decompress to as much as the limit of decompression."""
 
 
 class LogSlice(NamedTuple):
@@ -39,41 +47,61 @@ def check_offset(log_: PartitionLog, offset: int) -> None:
         )
 
 
-def read_now(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int) -> LogSlice | None:
+def read_now(
+    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
+) -> LogSlice | None:
     """Batches from `offset` up to (not including) `limit_offset`; None if that means waiting for the device.
 
-    At least one whole batch comes back even if it is larger than `bytes_max` (KIP-74).
+    With `min_one_batch` the first batch comes back whole even if it is larger than `bytes_max`; without it,
+    nothing does then (KIP-74).
     """
     check_offset(log_, offset)
-    return _read_now(log_, offset, bytes_max, limit_offset)
+    return _read_now(log_, offset, bytes_max, limit_offset, min_one_batch)
 
 
-def _read_now(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int) -> LogSlice | None:
+def _read_now(
+    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, min_one_batch: bool = True
+) -> LogSlice | None:
     if offset >= limit_offset:
         return EMPTY
     tail = log_.tail
     if tail and offset >= tail[0].base_offset:
-        return _from_tail(tail, offset, bytes_max, limit_offset)
+        return _from_tail(tail, offset, bytes_max, limit_offset, min_one_batch)
     if not log_.is_loaded:
         return None
     try:
-        found = _from_files(log_, offset, bytes_max, limit_offset, waiting=False)
-    except WouldBlock:
+        found = _from_files(log_, offset, bytes_max, limit_offset, min_one_batch, waiting=False)
+    except (WouldBlock, SegmentDamage):
         return None
-    return found if found.size_bytes else _from_tail(tail, offset, bytes_max, limit_offset)
+    if found is None:
+        return _from_tail(tail, offset, bytes_max, limit_offset, min_one_batch)
+    return found
 
 
-async def read_cold(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
-    found = await log_.disk.run(
-        Lane.READ, lambda: _from_files(log_, offset, bytes_max, limit_offset, waiting=True)
-    )
-    # Files may have nothing between `offset` and the tail (a gap): then the tail has what comes next.
-    return found if found.size_bytes else _from_tail(log_.tail, offset, bytes_max, limit_offset)
+async def read_cold(
+    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
+) -> LogSlice:
+    """Read in the disk's read thread. Damaged records that another replica has are neither served nor
+    skipped: the reader gets not_leader_or_follower, so that it looks for another leader."""
+    from_files = partial(_from_files, log_, offset, bytes_max, limit_offset, min_one_batch, waiting=True)
+    try:
+        found = await log_.disk.run(IoThread.READ, from_files)
+    except SegmentDamage as damage:
+        if log_.will_be_repaired(damage):
+            raise RequestError(ErrorCode.not_leader_or_follower, f"{log_.tp}: {damage}") from None
+        found = await log_.disk.run(IoThread.READ, partial(from_files, past_damage=True))
+    if found is None:
+        return _from_tail(log_.tail, offset, bytes_max, limit_offset, min_one_batch)
+    return found
 
 
-async def read(log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
-    found = read_now(log_, offset, bytes_max, limit_offset)
-    return found if found is not None else await read_cold(log_, offset, bytes_max, limit_offset)
+async def read(
+    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
+) -> LogSlice:
+    found = read_now(log_, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
+    if found is not None:
+        return found
+    return await read_cold(log_, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
 
 
 class BatchRun(NamedTuple):
@@ -133,8 +161,8 @@ def _whole(found: LogSlice, offset: int) -> BatchRun:
 
 
 def _place_of(tail: deque[TailBatch], offset: int) -> int:
-    """Index of the first batch that ends behind `offset`. Who reads out of memory is mostly near the end, and
-    to step through the middle of a deque takes long."""
+    """Index of the first batch that ends behind `offset`. Readers of the tail are mostly near its end, and
+    access to the middle of a deque is slow."""
     place = len(tail)
     for _ in range(_NEAR_END):
         if place == 0 or tail[place - 1].next_offset <= offset:
@@ -143,13 +171,17 @@ def _place_of(tail: deque[TailBatch], offset: int) -> int:
     return bisect_right(tail, offset, hi=place, key=lambda batch: batch.next_offset)
 
 
-def _from_tail(tail: deque[TailBatch], offset: int, bytes_max: int, limit_offset: int) -> LogSlice:
+def _from_tail(
+    tail: deque[TailBatch], offset: int, bytes_max: int, limit_offset: int, min_one_batch: bool
+) -> LogSlice:
     place = _place_of(tail, offset)
     buffers: list[Buffer] = []
     size = 0
     for index in range(place, len(tail)):
         batch = tail[index]
-        if batch.next_offset > limit_offset or (buffers and size + len(batch.view) > bytes_max):
+        if batch.next_offset > limit_offset:
+            break
+        if size + len(batch.view) > bytes_max and (buffers or not min_one_batch):
             break
         buffers.append(batch.view)
         size += len(batch.view)
@@ -159,8 +191,16 @@ def _from_tail(tail: deque[TailBatch], offset: int, bytes_max: int, limit_offset
 
 
 def _from_files(
-    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, waiting: bool
-) -> LogSlice:
+    log_: PartitionLog,
+    offset: int,
+    bytes_max: int,
+    limit_offset: int,
+    min_one_batch: bool,
+    *,
+    waiting: bool,
+    past_damage: bool = False,
+) -> LogSlice | None:
+    """None if the files have nothing between `offset` and the tail (a gap): the tail has what comes next."""
     segments = list(log_.segments)
     for segment in segments[log_.segment_for(offset) :]:
         if segment.base_offset >= limit_offset or segment.readable_bytes == 0:
@@ -171,28 +211,48 @@ def _from_files(
         found = segment.locate(offset, read_at)
         if found is None:
             if segment.verified_bytes < segment.written_bytes:
-                skipped = _behind_damage(log_, segment, offset, bytes_max, limit_offset)
+                if not past_damage:
+                    _raise_damage(log_, segment)
+                    continue
+                skipped = _behind_damage(log_, segment, offset, bytes_max, limit_offset, min_one_batch)
                 if skipped is not None:
                     return skipped
             continue
         position, header = found
+        if header.size_bytes > bytes_max and not min_one_batch:
+            return EMPTY
         end = segment.readable_bytes
         if limit_offset < log_.flushed_offset:
             end = _position_of(segment, limit_offset, end, read_at)
         size = min(max(bytes_max, header.size_bytes), end - position)
         if size <= 0:
-            return EMPTY
+            return None
         if not waiting:
             return LogSlice([segment.read_now(position, size)], size)
-        if segment.verified_bytes >= position + size:
-            return LogSlice([segment.file.read_at(position, size)], size)
+        # Check also bytes that were sound before: they are read from the device again.
         data = segment.read_sound(position, size)
         if data:
             return LogSlice([data], len(data))
-        skipped = _behind_damage(log_, segment, header.last_offset + 1, bytes_max, limit_offset, position)
+        segment.verified_bytes = min(segment.verified_bytes, position)
+        if not past_damage:
+            raise SegmentDamage(segment, position, offset)
+        skipped = _behind_damage(
+            log_, segment, header.last_offset + 1, bytes_max, limit_offset, min_one_batch, position
+        )
         if skipped is not None:
             return skipped
-    return EMPTY
+    return None
+
+
+def _raise_damage(log_: PartitionLog, segment: Segment) -> None:
+    """An offset was not found in a segment that is not verified yet: raise SegmentDamage if it is damaged."""
+    following = next((one for one in log_.segments if one.base_offset > segment.base_offset), None)
+    end_offset = log_.log_end_offset if following is None else following.base_offset
+    size = segment.readable_bytes
+    fault = find_fault(segment.file.read_at, size, segment.base_offset, end_offset)
+    if fault is not None:
+        raise SegmentDamage(segment, fault.position, fault.offset)
+    segment.verified_bytes = max(segment.verified_bytes, size)
 
 
 def _position_of(segment: Segment, offset: int, end: int, read_at: object) -> int:
@@ -209,9 +269,10 @@ def _behind_damage(
     offset: int,
     bytes_max: int,
     limit_offset: int,
+    min_one_batch: bool,
     position: int | None = None,
 ) -> LogSlice | None:
-    """The disk lost bytes of this segment: say so, and serve what can be read behind them."""
+    """The disk lost bytes of this segment and no other replica has them: log it, read behind the damage."""
     start = segment.offset_index.position_for(offset) if position is None else position
     following = segment.next_sound_position(start)
     log.error(
@@ -228,6 +289,8 @@ def _behind_damage(
         data = segment.read_sound(following, segment.written_bytes - following)
     kept = [(place, header) for place, header in headers(data) if header.next_offset <= limit_offset]
     if not kept:
+        return EMPTY
+    if kept[0][1].size_bytes > bytes_max and not min_one_batch:
         return EMPTY
     last_place, last = kept[-1]
     end = last_place + last.size_bytes
@@ -247,58 +310,137 @@ async def offset_for_timestamp(
     tail = list(log_.tail)
     tail_start = tail[0].base_offset if tail else log_.log_end_offset
 
-    def search() -> TimestampedOffset | None:
+    def find(after: int) -> _Candidate | None:
         for segment in log_.segments:
             if segment.base_offset >= tail_start:
                 break
-            found = _search_segment(log_, segment, timestamp_ms)
+            found = _candidate_in(log_, segment, timestamp_ms, after)
             if found is not None:
                 return found
-        for batch in tail:
-            if batch.header.max_timestamp >= timestamp_ms:
-                found = _search_batch(log_, batch.view, batch.header, timestamp_ms)
-                if found is not None:
-                    return found
-        return None
+        return _candidate_among(log_, tail, timestamp_ms, after)
 
-    found = await log_.disk.run(Lane.READ, search)
+    found = await _search(log_, find)
     return found if found is not None and found.offset < limit_offset else None
-
-
-def _search_segment(log_: PartitionLog, segment: Segment, timestamp_ms: int) -> TimestampedOffset | None:
-    for position, header in segment.scan(segment.start_for_time(timestamp_ms)):
-        if header.max_timestamp >= timestamp_ms:
-            batch = segment.file.read_at(position, header.size_bytes)
-            found = _search_batch(log_, batch, header, timestamp_ms)
-            if found is not None:
-                return found
-    return None
-
-
-def _search_batch(
-    log_: PartitionLog, batch: Buffer, header: BatchHeader, timestamp_ms: int
-) -> TimestampedOffset | None:
-    if header.next_offset <= log_.log_start_offset or header.is_control:
-        return None
-    for record in read_records(batch):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= log_.log_start_offset:
-            return TimestampedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
-    return None
 
 
 async def offset_of_max_timestamp(log_: PartitionLog) -> TimestampedOffset | None:
     """The first record with the highest timestamp (KIP-734)."""
 
-    def search() -> TimestampedOffset | None:
+    def find(after: int) -> _Candidate | None:
         for segment in log_.segments:
             _ = segment.time_index  # a sealed segment learns its highest timestamp from there
         best = max(log_.segments, key=lambda segment: segment.max_timestamp)
         if best.max_timestamp < 0:
             return None
         tail = [batch for batch in list(log_.tail) if batch.segment is best]
-        for batch in tail:
-            if batch.header.max_timestamp == best.max_timestamp:
-                return _search_batch(log_, batch.view, batch.header, best.max_timestamp)
-        return _search_segment(log_, best, best.max_timestamp)
+        found = _candidate_among(log_, tail, best.max_timestamp, after)
+        return found if found is not None else _candidate_in(log_, best, best.max_timestamp, after)
 
-    return await log_.disk.run(Lane.READ, search)
+    return await _search(log_, find)
+
+
+class _Candidate(NamedTuple):
+    """A batch whose header promises a record with the timestamp that is sought."""
+
+    batch: Buffer
+    header: BatchHeader
+    timestamp_ms: int
+
+
+async def _search(log_: PartitionLog, find: Callable[[int], _Candidate | None]) -> TimestampedOffset | None:
+    """`find` gives the first candidate whose base offset is higher than what it is called with.
+
+    Files are read where all of them are (`IoThread.READ`): segments load their indexes when first asked, and
+    two threads must not do that at once. Records are decoded where that may take long.
+    """
+    after = -1
+    missed: BatchHeader | None = None
+    missed_records = missed_batches = 0
+    while missed_records < MISSED_RECORDS_MAX and missed_batches < MISSED_BATCHES_MAX:
+        candidate = await log_.disk.run(IoThread.READ, partial(find, after))
+        if candidate is None:
+            return None
+        found = await log_.disk.run(IoThread.RECORDS, partial(_search_batch, log_, *candidate))
+        if found is not None:
+            return found
+        missed = candidate.header
+        after = missed.base_offset
+        missed_records += missed.record_count
+        missed_batches += 1
+    # Headers claim what no record has. A reader that starts at the last of these batches misses nothing, and
+    # going on would decode every batch of such a log for one request.
+    return None if missed is None else _start_of(log_, missed)
+
+
+def _candidate_in(log_: PartitionLog, segment: Segment, timestamp_ms: int, after: int) -> _Candidate | None:
+    for position, header in segment.scan(segment.start_for_time(timestamp_ms)):
+        if _promises(log_, header, timestamp_ms, after):
+            return _Candidate(segment.file.read_at(position, header.size_bytes), header, timestamp_ms)
+    return None
+
+
+def _candidate_among(
+    log_: PartitionLog, tail: Iterable[TailBatch], timestamp_ms: int, after: int
+) -> _Candidate | None:
+    for batch in tail:
+        if _promises(log_, batch.header, timestamp_ms, after):
+            return _Candidate(batch.view, batch.header, timestamp_ms)
+    return None
+
+
+def _promises(log_: PartitionLog, header: BatchHeader, timestamp_ms: int, after: int) -> bool:
+    return (
+        header.max_timestamp >= timestamp_ms
+        and header.base_offset > after
+        and header.next_offset > log_.log_start_offset
+        and not header.is_control
+        and header.record_count > 0
+    )
+
+
+def _search_batch(
+    log_: PartitionLog, batch: Buffer, header: BatchHeader, timestamp_ms: int
+) -> TimestampedOffset | None:
+    log_start_offset = log_.log_start_offset
+    try:
+        for offset, record_timestamp_ms, *_ in rows_until_fault(batch):
+            if record_timestamp_ms >= timestamp_ms and offset >= log_start_offset:
+                return TimestampedOffset(offset, record_timestamp_ms, header.leader_epoch)
+    except RequestError:
+        return _start_of(log_, header)  # what is behind the fault may be what is sought
+    return None
+
+
+def _start_of(log_: PartitionLog, header: BatchHeader) -> TimestampedOffset:
+    first = max(header.base_offset, log_.log_start_offset)
+    return TimestampedOffset(first, header.max_timestamp, header.leader_epoch)
+
+
+async def timestamp_before(log_: PartitionLog, offset: int) -> int | None:
+    """The highest timestamp of the batch that holds the last record before `offset`; None if none does."""
+    found = await read(log_, offset - 1, 1, log_.log_end_offset)
+    header = next((header for buffer in found.buffers for _, header in headers(buffer)), None)
+    return header.max_timestamp if header is not None and header.base_offset < offset else None
+
+
+def aborted_transactions(log_: PartitionLog, fetch_offset: int, found: LogSlice) -> list[tuple[int, int]]:
+    """Producer id and first offset of the aborted transactions that touch what was read."""
+    producers = log_.producers
+    if producers is None or not found.size_bytes:
+        return []
+    end = 0
+    for buffer in found.buffers:
+        for _, header in headers(buffer):
+            end = header.next_offset
+    upper = max(fetch_offset + 1, end)
+    return [(txn.producer_id, txn.first_offset) for txn in producers.aborted_between(fetch_offset, upper)]
+
+
+def diverging_epoch(log_: PartitionLog, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+    """Where this log parts from that of a reader whose last batch had `last_fetched_epoch` (KIP-595)."""
+    if last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = log_.epochs.end_offset(last_fetched_epoch, log_.log_end_offset)
+    if epoch < 0 or (epoch >= last_fetched_epoch and end_offset >= fetch_offset):
+        return None
+    return epoch, end_offset

@@ -1,8 +1,8 @@
 """Opens a data directory: the last checkpoint, then the WAL on top of it.
 
 Costs what the WAL holds beyond the checkpoint, not what the segments hold. Reads the WAL entry by entry, in
-bounded memory. Cuts off an unfinished last round (nobody was told it was written); names everything that
-the disk itself lost.
+bounded memory. Cuts off an unfinished last round, which was never acknowledged. Reports everything that the
+disk itself lost.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from chronik.model import METADATA_TOPIC, TopicPartition
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
 from chronik.storage.disk import Disk
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog
-from chronik.storage.producer_state import ProducerStates
 from chronik.storage.spares import left_over
 from chronik.storage.store import (
     LOW_SPACE_WAL_FILES,
+    METADATA_KEY,
     LogKey,
     LogStore,
     StoreOptions,
@@ -32,13 +32,12 @@ from chronik.storage.store import (
     sync_logs,
 )
 from chronik.storage.wal import Wal, WalFile
-from chronik.storage.wal_format import Damage, Entry, EntryKind, WalScanner
+from chronik.storage.wal_format import Damage, WalEntry, WalEntryKind, WalScanner
+from chronik.storage.wal_queue import RESTART_GAP
 
 log = logging.getLogger(__name__)
 
 _FLUSH_EVERY_BYTES: Final = 8 * 1024 * 1024
-_METADATA_KEY: Final[LogKey] = (METADATA_TOPIC_ID.bytes, 0)
-"""The one log whose name needs no entry."""
 
 
 @dataclass(slots=True)
@@ -62,15 +61,17 @@ class _Recovery:
         self.hard_state = b""
         self.report = RecoveryReport()
         self.spares: list[Path] = []
-        self._names: dict[LogKey, str] = {_METADATA_KEY: METADATA_TOPIC}
+        self._names: dict[LogKey, str] = {METADATA_KEY: METADATA_TOPIC}
+        """Topics by log, from OPEN entries; the metadata log needs none."""
         self._unflushed = 0
+        self._producer_share = options.producer_share
 
     def run(self) -> tuple[Checkpoint, list[WalFile], int, int]:
         """Returns the checkpoint, the WAL files found, and the last sequence and round seen."""
         missing = [parent for parent in self.root.parents if not self.disk.exists(parent)]
         for name in ("wal", "topics"):
             self.disk.make_directory(self.root / name)
-        # A name is safe only once its directory is synced, also one that an earlier start made and left so.
+        # A name is durable only once its directory is synced. An earlier start may have died before that.
         for directory in (self.root, self.root.parent, *(parent.parent for parent in missing)):
             self.disk.sync_directory(directory)
         self.spares = left_over(
@@ -94,8 +95,8 @@ class _Recovery:
             path = directory / name
             file = self.disk.open(path)
             try:
-                # A process that was killed leaves entries that no disk has yet. What they say is done to the
-                # files now, and must not be forgotten by a power loss before the checkpoint that follows.
+                # A process that was killed leaves entries that are not synced. They are applied to segments
+                # now, so they must survive a power loss before the next checkpoint.
                 file.sync()
                 scanner = WalScanner(
                     name, file.read_at, file.size(), sequence, is_last_file=place == len(names) - 1
@@ -107,8 +108,8 @@ class _Recovery:
                     if entry.header.sequence >= from_sequence:
                         self._apply(entry)
                 if scanner.torn_at is not None:
-                    # What was torn goes for good: its sequence numbers are given out again, and once another
-                    # file follows this one, its entries would pass for the ones that were lost.
+                    # Remove the torn round for good: its sequence numbers are used again. Once another file
+                    # follows this one, the torn entries would look like acknowledged ones.
                     file.truncate(scanner.torn_at)
                     file.sync()
             finally:
@@ -124,18 +125,18 @@ class _Recovery:
         return files, sequence, round_
 
     def _make_room(self, path: Path, sequence: int) -> bool:
-        """On a disk that is nearly full, let a WAL file go as soon as segments have what it held."""
+        """On a disk that is nearly full, remove a WAL file as soon as its entries are in segments."""
         if not self._is_low_on_space():
             return False
-        if self._names.keys() - self.logs.keys() - self.at_rest.keys() - {_METADATA_KEY}:
-            return False  # a log's name stands here, its first batches in the next file
+        if self._names.keys() - self.logs.keys() - self.at_rest.keys() - {METADATA_KEY}:
+            return False  # this file has a log's OPEN entry, the next one its first batches
         for log_ in self.logs.values():
             self.flusher.flush_now(log_)
         unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
         sync_logs(self.disk, self.root, unsynced)
         states = log_states(self.at_rest, self.logs)
         saved = checkpoints.make(sequence=sequence + 1, clean=False, hard_state=self.hard_state, logs=states)
-        for _ in ("newest", "former"):  # neither may need what goes now, should the other be damaged
+        for _ in ("newest", "former"):  # so that neither checkpoint needs the removed file
             checkpoints.save(self.disk, self.root, saved)
         self.disk.remove(path)
         return True
@@ -143,15 +144,15 @@ class _Recovery:
     def _is_low_on_space(self) -> bool:
         return self.disk.usage(self.root)[1] < LOW_SPACE_WAL_FILES * self.options.wal.file_bytes
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: WalEntry) -> None:
         header = entry.header
         self.report.entries += 1
         self.report.bytes += len(entry.payload)
-        if header.kind == EntryKind.HARD_STATE:
+        if header.kind == WalEntryKind.HARD_STATE:
             self.hard_state = entry.payload
             return
         key = (header.topic_id, header.partition)
-        if header.kind == EntryKind.OPEN:
+        if header.kind == WalEntryKind.OPEN:
             self._names[key] = entry.payload.decode()
             return
         log_ = self._log(key)
@@ -159,22 +160,22 @@ class _Recovery:
             self.report.gaps.append(f"an entry of unknown topic {UUID(bytes=header.topic_id)} is left out")
             return
         match header.kind:
-            case EntryKind.APPEND:
+            case WalEntryKind.APPEND:
                 self._apply_append(log_, header.offset, entry.payload)
-            case EntryKind.TRUNCATE:
+            case WalEntryKind.TRUNCATE:
                 self.flusher.flush_now(log_)
                 log_.cut(header.offset)
-            case EntryKind.LOG_START:
+            case WalEntryKind.LOG_START:
                 self.flusher.flush_now(log_)
                 for segment in log_.apply_start(header.offset):
                     segment.delete()
-            case EntryKind.RESET:
+            case WalEntryKind.RESET:
                 for segment in log_.reset(header.offset):
                     segment.delete()
 
     def _apply_append(self, log_: PartitionLog, offset: int, payload: bytes) -> None:
         if offset < log_.log_end_offset:
-            # A round that failed was taken back and these offsets were given out again.
+            # The earlier append was in a round that failed; its offsets were assigned again.
             self.flusher.flush_now(log_)
             log_.cut(offset)
         elif offset > log_.log_end_offset:
@@ -196,8 +197,9 @@ class _Recovery:
             return None
         tp = TopicPartition(topic, key[1])
         for other, former in list(self.logs.items()):
-            if former.tp == tp:  # deleted and made again: the directory belongs to the newer one
+            if former.tp == tp:  # topic was deleted and created again: the directory is the newer log's
                 former.deleted = True
+                former.forget_producers()
                 former.close()
                 del self.logs[other]
                 self.disk.remove_tree(former.directory)
@@ -213,7 +215,8 @@ class _Recovery:
             log_end_offset=state.log_end_offset if state else 0,
             extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
             epochs=state.epochs if state else (),
-            producers=ProducerStates.restore(state.producers) if state and state.producers else None,
+            producer_bytes=self._producer_share.hold(),
+            producers=state.producers if state else b"",
             is_new=False,
         )
         self.logs[key] = created
@@ -234,7 +237,7 @@ def open_store(
         disk=disk,
         directory=root / "wal",
         options=options.wal,
-        next_sequence=sequence + 1,
+        next_sequence=sequence + 1 + RESTART_GAP,
         next_round=round_ + 1,
         files=files,
         spares=recovery.spares,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from chronik.records.timestamps import is_believable
 from chronik.storage.log import PartitionLog
 from chronik.storage.segment import Segment
 from chronik.storage.swap import settle
@@ -22,8 +23,10 @@ class SegmentFacts(NamedTuple):
     next_offset: int
     """The base offset of the following segment, or the end of the log."""
     size_bytes: int
-    max_timestamp_ms: int
-    """The youngest record's; -1 if no record has a timestamp."""
+    youngest_ms: int
+    """The highest timestamp, or when the file was last written to if no timestamp can be believed."""
+    is_dated: bool = True
+    """Whether `youngest_ms` is a timestamp of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +37,44 @@ class Retention:
     retention_bytes: int = NO_LIMIT
 
 
-def start_to_keep(
+class Expired(NamedTuple):
+    """What retention takes from the beginning of a log."""
+
+    start_offset: int
+    """Where the log starts from now on."""
+    rules: tuple[str, ...]
+    """The settings that decided it: retention.ms, retention.bytes or both."""
+    youngest_ms: int
+    """The youngest of what goes."""
+    is_dated: bool
+    """Whether `youngest_ms` is a timestamp of a record; else it is when the file was last written to."""
+
+
+def expired(
     segments: Sequence[SegmentFacts], retention: Retention, *, high_watermark: int, now_ms: int
-) -> int | None:
-    """The offset at which the log should start; None if everything stays.
+) -> Expired | None:
+    """What is past its retention; None if everything stays.
 
     Oldest first, whole segments only: a young segment keeps what follows it. Size alone never makes a log
     smaller than `retention_bytes`.
     """
-    start = None
+    found = None
+    rules: dict[str, None] = {}
     left = sum(segment.size_bytes for segment in segments)
     for segment in segments:
         if segment.size_bytes == 0 or segment.next_offset > high_watermark:
             break
         left -= segment.size_bytes
-        is_old = 0 <= retention.retention_ms < now_ms - segment.max_timestamp_ms
+        is_old = 0 <= retention.retention_ms < now_ms - segment.youngest_ms
         is_too_much = 0 <= retention.retention_bytes <= left
         if not is_old and not is_too_much:
             break
-        start = segment.next_offset
-    return start
+        rules |= dict.fromkeys(["retention.ms"] if is_old else ["retention.bytes"])
+        youngest_ms, is_dated = segment.youngest_ms, segment.is_dated
+        if found is not None and found.youngest_ms > youngest_ms:
+            youngest_ms, is_dated = found.youngest_ms, found.is_dated
+        found = Expired(segment.next_offset, tuple(rules), youngest_ms, is_dated)
+    return found
 
 
 def survey(log: PartitionLog, now_ms: int) -> list[SegmentFacts]:
@@ -61,7 +82,7 @@ def survey(log: PartitionLog, now_ms: int) -> list[SegmentFacts]:
     segments = list(log.segments) if log.is_loaded else _on_disk(log)
     ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
     return [
-        SegmentFacts(segment.base_offset, end, segment.size_bytes, _max_timestamp(log, segment, now_ms))
+        SegmentFacts(segment.base_offset, end, segment.size_bytes, *_youngest_ms(log, segment, now_ms))
         for segment, end in zip(segments, ends, strict=True)
     ]
 
@@ -94,16 +115,21 @@ def _probe(log: PartitionLog, base_offset: int) -> Segment:
     )
 
 
-def _max_timestamp(log: PartitionLog, segment: Segment, now_ms: int) -> int:
-    """A segment found on disk learns it from its index, through a view whose memory goes again."""
+def _youngest_ms(log: PartitionLog, segment: Segment, now_ms: int) -> tuple[int, bool]:
+    """When the youngest record of a segment is from, and whether a timestamp says so.
+
+    A segment found on disk learns its highest timestamp from its index, through a view whose memory goes
+    again. Batches that were stored with a wrong timestamp by an older version are judged here too.
+    """
     if segment.max_timestamp < 0 and segment.written_bytes:
         probe = _probe(log, segment.base_offset)
         _ = probe.time_index
         segment.max_timestamp = probe.max_timestamp
         segment.max_timestamp_offset = probe.max_timestamp_offset
         probe.close()
-    if segment.max_timestamp >= 0:
-        return segment.max_timestamp
-    if segment.created_ms < 0:
-        segment.created_ms = now_ms  # records without timestamps age from when they were first seen
-    return segment.created_ms
+    if is_believable(segment.max_timestamp, now_ms):
+        return segment.max_timestamp, True
+    written_ms = log.disk.modified_ms(segment.path)
+    if written_ms < 0:  # no file yet: it was appended a moment ago
+        written_ms = segment.created_ms
+    return (written_ms if 0 <= written_ms < now_ms else now_ms), False

@@ -31,7 +31,7 @@ ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
 class WouldBlock(Exception):
-    """The bytes are not in the page cache: read them in the disk's read lane instead."""
+    """The bytes are not in the page cache: read them in the disk's read thread instead."""
 
 
 def segment_name(base_offset: int, suffix: str = ".log") -> str:
@@ -52,10 +52,12 @@ class Segment:
         "base_offset",
         "created_ms",
         "index_interval_bytes",
+        "is_unsynced",
         "max_timestamp",
         "max_timestamp_offset",
         "size_bytes",
         "verified_bytes",
+        "was_used",
         "written_bytes",
     )
 
@@ -64,6 +66,11 @@ class Segment:
         self._disk = disk
         self._path = path
         self._file: File | None = None
+        """None also if `Handles` needed the descriptor for another file."""
+        self.was_used = False
+        self.is_unsynced = False
+        """The file may hold bytes that the device does not have. A file that this process only opened counts
+        as well: an earlier process may have written to it."""
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._index_written = 0
@@ -76,7 +83,7 @@ class Segment:
         self.verified_bytes = 0
         """Bytes from the start that this process wrote, or found sound."""
         self._cuts: list[int] = []
-        """Where the file is to be cut, in this order: what stands behind is not the segment's any more."""
+        """Positions at which the file is still to be cut, in this order. Bytes behind them are stale."""
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.created_ms = -1
@@ -127,7 +134,9 @@ class Segment:
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Blocking: put bytes that were noted into the file, and new index entries into theirs."""
-        end = position + self.file.write_at(position, buffers)
+        file = self.file
+        self.is_unsynced = True
+        end = position + file.write_at(position, buffers)
         if position <= self.verified_bytes:
             self.verified_bytes = max(self.verified_bytes, end)
         self.written_bytes = max(self.written_bytes, end)
@@ -162,6 +171,7 @@ class Segment:
     def sync(self) -> None:
         if self._file is not None or self._disk.exists(self._path):
             self.file.sync()
+        self.is_unsynced = False
 
     # --- files -------------------------------------------------------------------------------------
 
@@ -171,16 +181,27 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self._path, create=self.written_bytes == 0)
-        return self._file
+        self.was_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self._path, create=self.written_bytes == 0)
+            self.is_unsynced = True
+            self._disk.handles.opened(self)
+        return file
 
-    @property
-    def is_open(self) -> bool:
-        return self._file is not None
+    def let_go(self) -> None:
+        """Another file needs the descriptor. A read or write under way keeps it until it ends."""
+        self._file = None
+
+    def keep_open(self) -> None:
+        """Blocking: hold the file from now on, since another one will take its path."""
+        file = self.file
+        self._disk.handles.forget(self)
+        self._file = file  # it may have been let go a moment ago
 
     def close(self) -> None:
         file, self._file = self._file, None
+        self._disk.handles.forget(self)
         if file is not None:
             file.close()
 
@@ -206,6 +227,7 @@ class Segment:
     def delete(self) -> None:
         """Unlink the files. A read under way keeps its handle; the last one to let go closes it."""
         self._file = None
+        self._disk.handles.forget(self)
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
             self._disk.remove(self._path.with_suffix(suffix))
 
@@ -240,7 +262,7 @@ class Segment:
             self.index_interval_bytes, _SCAN_BYTES
         )
         if offsets is None or times is None or sparse:
-            log.warning("%s: an index is missing or damaged; it is made anew from the log", self._path)
+            log.warning("%s: an index is missing or damaged; it is rebuilt from the log", self._path)
             self.rebuild_indexes()
             return
         self._offset_index, self._time_index = offsets, times
@@ -407,7 +429,7 @@ class Segment:
         """Drop batches from `position` on in memory; returns the blocking work that does so in the files.
 
         That work must run behind writes already under way and before those of later batches: in the same
-        lane.
+        I/O thread.
         """
         self._cuts.append(position)
         self.offset_index.truncate(position)
@@ -421,7 +443,9 @@ class Segment:
         def trim() -> None:
             try:
                 if self.written_bytes > position:
-                    self.file.truncate(position)
+                    file = self.file
+                    self.is_unsynced = True
+                    file.truncate(position)
             finally:
                 self.written_bytes = min(self.written_bytes, position)
                 self.verified_bytes = min(self.verified_bytes, position)

@@ -1,8 +1,8 @@
-"""The files that the WAL goes on in, ready before it needs them.
+"""Spare WAL files, prepared before the WAL needs them.
 
-Files that are no longer needed come back: the file system knows all of their blocks as used, so that a sync
-has nothing to tell its journal, which makes it twice as quick. What they hold is older than every
-checkpoint; its sequence numbers say so to whoever reads the file before all of it is overwritten.
+WAL files that are no longer needed are used again. Their blocks are already allocated and written, so a sync
+does not touch the file system's journal and is twice as quick. Old entries in such a file have sequence
+numbers from before every checkpoint; by these a scanner recognizes them until they are overwritten.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chronik.storage.disk import Disk, File, Lane
+from chronik.storage.disk import Disk, File, IoThread
 
 log = logging.getLogger(__name__)
 
 USED_MAX: Final = 4
-"""What a checkpoint lets go in bulk loads, and thus what is needed until the next one."""
+"""Used files to keep. Under bulk load a checkpoint releases this many, and the WAL needs as many until the
+next one."""
 _AHEAD_NAME: Final = "spare.wal"
 _NOW_NAME: Final = "next.wal"
-"""Made while one is being prepared in another lane."""
+"""Name of a file made on demand. It differs, since another I/O thread may be preparing `spare.wal`."""
 _USED_PREFIX: Final = "spare-"
 
 
@@ -32,7 +33,7 @@ class Spare(NamedTuple):
 
 
 def left_over(disk: Disk, directory: Path, file_bytes: int, *, keep: bool) -> list[Path]:
-    """Files that were kept for later by the process before this one; others of its kind are removed."""
+    """Used WAL files that the previous process kept. Removes those of another size, or all if not `keep`."""
     found = []
     for name in disk.list(directory):
         if name.startswith(_USED_PREFIX):
@@ -60,14 +61,14 @@ class Spares:
         return spare or self._make(_NOW_NAME)
 
     def request(self) -> None:
-        """Have a file ready soon: to make one takes milliseconds for which no round should wait."""
+        """Prepare a file in the background. It takes milliseconds, for which no commit round should wait."""
         if self._ready is not None or self._is_requested or self._is_closed:
             return
         self._is_requested = True
-        self._disk.submit(Lane.BACKGROUND, lambda: self._make(_AHEAD_NAME), self._made)
+        self._disk.submit(IoThread.BACKGROUND, lambda: self._make(_AHEAD_NAME), self._made)
 
     def keep(self, paths: Iterable[Path], *, is_room: bool) -> None:
-        """Blocking: take files that nobody needs any more, and remove those that are too many."""
+        """Blocking: keep up to `USED_MAX` of these WAL files for later and remove the rest."""
         if not is_room:
             paths = [*paths, *self._used]
             self._used = []
@@ -81,8 +82,8 @@ class Spares:
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._is_requested:  # its lane is served in order: when this is done, so is the spare
-            await self._disk.run(Lane.BACKGROUND, lambda: None)
+        if self._is_requested:  # its I/O thread is served in order: when this is done, so is the spare
+            await self._disk.run(IoThread.BACKGROUND, lambda: None)
         if self._ready is not None:
             self._ready.file.close()
             self._ready = None

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from chronik.client_state import ClientState, Share
 from chronik.model import METADATA_TOPIC_ID, StorageError, TopicPartition
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
-from chronik.storage.disk import Disk, Lane
+from chronik.storage.disk import Disk, IoThread
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog, delete_segments
-from chronik.storage.producer_state import ProducerStates
 from chronik.storage.wal import Wal, WalOptions
-from chronik.storage.wal_format import EntryKind
+from chronik.storage.wal_format import WalEntryKind
+from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,12 @@ class StoreOptions:
     wal: WalOptions = field(default_factory=WalOptions)
     checkpoint_wal_bytes: int = CHECKPOINT_WAL_BYTES
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    producer_share: Share = field(default_factory=lambda: ClientState().producer_ids)
+    """Room for what all logs together remember of producers."""
 
 
 LogKey = tuple[bytes, int]
+METADATA_KEY: Final[LogKey] = (METADATA_TOPIC_ID.bytes, 0)
 
 
 def log_directory(root: Path, tp: TopicPartition) -> Path:
@@ -65,13 +69,17 @@ def log_states(at_rest: Mapping[LogKey, LogState], logs: Mapping[LogKey, Partiti
     return states
 
 
+def _active(logs: Mapping[LogKey, PartitionLog]) -> list[tuple[PartitionLog, int, int]]:
+    return [(log_, log_.active_extent()[0], log_.truncations) for log_ in logs.values()]
+
+
 def sync_logs(disk: Disk, root: Path, logs: Iterable[PartitionLog]) -> None:
-    """Blocking: what segments hold is on the disk when this returns; a checkpoint may vouch for it."""
+    """Blocking: sync the segments of these logs, so that a checkpoint may rely on them."""
     for log_ in logs:
         if log_.deleted:
             continue
         for segment in log_.segments:
-            if segment.is_open:
+            if segment.is_unsynced:
                 segment.sync()
         disk.sync_directory(log_.directory)
     disk.sync_directory(root / "topics")
@@ -100,13 +108,13 @@ class LogStore:
         self._options = options
         self._logs = logs
         self._at_rest = at_rest
-        """Logs of the checkpoint that nobody has opened since: no object, no file handle."""
+        """Logs from the checkpoint that were not opened yet. They have no PartitionLog and no file handle."""
         self._doubt = ""
-        """Why segments cannot be trusted, if a sync of them failed: no checkpoint may vouch for them then."""
+        """Error of a failed segment sync, else empty. Once set, no checkpoint is written until a restart."""
         self.hard_state = hard_state
         self._checkpoint_lock = asyncio.Lock()
         self._previous_sequence = previous_sequence
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks("store")
         self._wal_bytes_at_checkpoint = 0
         self._checkpoint_time = -math.inf
 
@@ -132,7 +140,8 @@ class LogStore:
             log_end_offset=state.log_end_offset if state else 0,
             extent=(state.active_base_offset, state.active_bytes) if state else (0, 0),
             epochs=state.epochs if state else (),
-            producers=ProducerStates.restore(state.producers) if state and state.producers else None,
+            producer_bytes=self._options.producer_share.hold(),
+            producers=state.producers if state else b"",
             is_new=state is None,
         )
         self._logs[key] = created
@@ -144,26 +153,26 @@ class LogStore:
     def delete_log(self, tp: TopicPartition, topic_id: UUID) -> asyncio.Future[None]:
         """Forget a partition's log at once; the future is done when its files are gone.
 
-        The partition may come back meanwhile (a replica that moves away and back). It gets a log of its own:
-        the WAL says first that the old one is empty, and files are removed before any of the new log's are
-        made, since both wait for the WAL in its order and then stand in the same lane.
+        The partition may come back meanwhile (a replica that moves away and back) and gets a new log. The
+        RESET entry of the old log precedes the new log's entries in the WAL. The old files are removed before
+        new ones are made: both wait for the WAL, in its order, and then run in the same I/O thread.
         """
         key = (topic_id.bytes, tp.partition)
         gone, is_on_disk = self._take(key)
         directory = log_directory(self.root, tp)
-        doomed = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
+        pending_delete = directory.with_name(f"{directory.name}.{topic_id.hex}-delete")
 
         def work() -> None:
             if gone is not None:
                 gone.close()
             if self.disk.exists(directory):
-                self.disk.remove_tree(doomed)
-                self.disk.rename(directory, doomed)
-                self.disk.remove_tree(doomed)
+                self.disk.remove_tree(pending_delete)
+                self.disk.rename(directory, pending_delete)
+                self.disk.remove_tree(pending_delete)
 
         deletion = _Deletion(self.disk, work)
         if is_on_disk:
-            self.wal.append(EntryKind.RESET, topic_id.bytes, tp.partition, 0, b"", deletion, 0)
+            self.wal.append(WalEntryKind.RESET, topic_id.bytes, tp.partition, 0, b"", deletion, 0)
         else:
             deletion.committed(0)
         return deletion.done
@@ -180,15 +189,15 @@ class LogStore:
                 deletion = self.delete_log(tp, UUID(bytes=key[0]))
                 deletion.add_done_callback(_say_what_failed)
                 continue
-            # The directory has the files of a newer one, made after its topic was deleted; nobody will ask
-            # for the older one again.
+            # The topic was deleted and created again: the directory has the newer log's files. Only forget
+            # the older log.
             logs_of_name[tp] -= 1
             gone, _ = self._take(key)
             if gone is not None:
                 gone.close()
 
     def _take(self, key: LogKey) -> tuple[PartitionLog | None, bool]:
-        """Forget a log: what was open of it, and whether it had a file."""
+        """Forget a log. Returns it if it was open, and whether the WAL or a checkpoint has it."""
         gone = self._logs.pop(key, None)
         is_on_disk = self._at_rest.pop(key, None) is not None
         if gone is None:
@@ -201,13 +210,13 @@ class LogStore:
         """Raft's term and vote, durable when this returns."""
         self.hard_state = data
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.wal.append(EntryKind.HARD_STATE, METADATA_TOPIC_ID.bytes, 0, 0, data, _FutureSink(future), 0)
+        self.wal.append(WalEntryKind.HARD_STATE, METADATA_TOPIC_ID.bytes, 0, 0, data, _FutureSink(future), 0)
         await future
 
     # --- checkpoints -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._keep_checkpointing())
+        self._tasks.spawn(self._keep_checkpointing(), "writing checkpoints")
 
     async def _keep_checkpointing(self) -> None:
         idle = 0.0
@@ -226,7 +235,8 @@ class LogStore:
                     log.error("no checkpoint could be written; the WAL is kept: %s", error)
 
     def _is_low_on_space(self) -> bool:
-        """The WAL should go while segments can still be written: a full disk cannot hold both."""
+        """Whether there is room for fewer than `LOW_SPACE_WAL_FILES` WAL files. WAL files have to be removed
+        then, while segments can still be written."""
         return self.disk.usage(self.root)[1] < LOW_SPACE_WAL_FILES * self._options.wal.file_bytes
 
     async def checkpoint(self, *, clean: bool = False) -> None:
@@ -239,21 +249,15 @@ class LogStore:
                 f"segments are in doubt ({self._doubt}); a restart writes them again from the WAL"
             )
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
-        failed_rounds = self.wal.stats.failed_rounds
-        active = [(log_, log_.active_extent()[0], log_.truncations) for log_ in self._logs.values()]
-        sequence, states, hard_state = self._cut()
-        await self.wal.drained()
-        if self.wal.stats.failed_rounds != failed_rounds:
-            raise StorageError("a commit round failed meanwhile")
+        saved, active = await self._cut(clean)
         await self.flusher.flushed()
         unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
-        saved = checkpoints.make(sequence=sequence, clean=clean, hard_state=hard_state, logs=states)
 
         def work() -> None:
             self._save(unsynced, saved)
 
         try:
-            await self.disk.run(Lane.BACKGROUND, work)
+            await self.disk.run(IoThread.BACKGROUND, work)
         except (OSError, StorageError):
             self.flusher.unsynced |= unsynced
             raise
@@ -261,7 +265,7 @@ class LogStore:
             log_.retirement.note_checkpoint(base_offset if log_.truncations == truncations else 0)
         # The former checkpoint stays usable too, should this file be damaged: keep the WAL it needs.
         removable = self.wal.removable(self._previous_sequence)
-        self._previous_sequence = sequence
+        self._previous_sequence = saved.sequence
         if removable:
             await self.wal.release(removable, is_room=not self._is_low_on_space())
         self._checkpoint_time = asyncio.get_running_loop().time()
@@ -277,40 +281,59 @@ class LogStore:
         for log_ in self:
             gone = log_.retirement.take_due(now)
             if gone and not log_.deleted:
-                await self.disk.run(Lane.BACKGROUND, partial(delete_segments, gone))
+                await self.disk.run(IoThread.BACKGROUND, partial(delete_segments, gone))
 
     def save_recovered(self) -> None:
-        """Blocking, before anybody is served: put what recovery found beyond the WAL's word.
+        """Blocking, before the node serves: write a checkpoint of what recovery found.
 
-        A process that was killed, or whose sync failed, leaves entries that can be read and are on no disk.
+        It must not depend on the WAL: if the last process was killed, or its sync failed, the WAL has entries
+        that can be read but were never synced.
         """
-        sequence, states, hard_state = self._cut()
+        states = log_states(self._at_rest, self._logs)
+        saved = checkpoints.make(
+            sequence=self.wal.next_sequence, clean=False, hard_state=self.hard_state, logs=states
+        )
         unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
-        saved = checkpoints.make(sequence=sequence, clean=False, hard_state=hard_state, logs=states)
         self._save(unsynced, saved)
-        self._previous_sequence = sequence
+        self._previous_sequence = saved.sequence
 
     def _save(self, unsynced: Iterable[PartitionLog], checkpoint: Checkpoint) -> None:
-        """Blocking: sync these logs, then say so."""
+        """Blocking: sync these logs, then write the checkpoint."""
         try:
             sync_logs(self.disk, self.root, unsynced)
         except OSError as error:
-            # The system forgets what it could not write: a later sync that succeeds says nothing about it.
+            # The kernel drops pages that it could not write: a later sync may succeed without them.
             self._doubt = str(error)
             raise
         checkpoints.save(self.disk, self.root, checkpoint)
 
-    def _cut(self) -> tuple[int, list[LogState], bytes]:
-        """A consistent picture: all appends before `sequence`, none after. Runs without an await."""
-        states = log_states(self._at_rest, self._logs)
-        return self.wal.next_sequence, states, self.hard_state
+    async def _cut(self, clean: bool) -> tuple[Checkpoint, list[tuple[PartitionLog, int, int]]]:
+        """A checkpoint of what the WAL holds before one sequence number, once that is on disk. Also returns
+        for each log the base offset of its active segment and its truncations at that time.
+
+        Metadata overtakes data in the WAL. So data is looked at now, and metadata when the last of this data
+        goes to the disk: entries added later come behind the cut, of either kind.
+        """
+        data = {key: log_ for key, log_ in self._logs.items() if key != METADATA_KEY}
+        at_rest = {key: state for key, state in self._at_rest.items() if key != METADATA_KEY}
+        states, active = log_states(at_rest, data), _active(data)
+        cuts: list[Checkpoint] = []
+
+        def found(sequence: int) -> None:
+            metadata = {key: log_ for key, log_ in self._logs.items() if key == METADATA_KEY}
+            at_rest = {key: state for key, state in self._at_rest.items() if key == METADATA_KEY}
+            active.extend(_active(metadata))
+            logs = states + log_states(at_rest, metadata)
+            cuts.append(
+                checkpoints.make(sequence=sequence, clean=clean, hard_state=self.hard_state, logs=logs)
+            )
+
+        await self.wal.cut(found)
+        return cuts[0], active
 
     async def stop(self) -> None:
         """Everything durable, everything in segments, one last checkpoint: the next start replays nothing."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._tasks.close()
         await self.wal.drained()
         try:
             await self.checkpoint(clean=True)
@@ -323,7 +346,7 @@ class LogStore:
 
 
 class _Deletion:
-    """Removes files as soon as the WAL has the entry whose sink this is."""
+    """WAL sink of a RESET entry. Removes the log's files once the entry is durable."""
 
     def __init__(self, disk: Disk, work: Callable[[], None]) -> None:
         self._disk = disk
@@ -331,7 +354,7 @@ class _Deletion:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self, token: int) -> None:
-        self._disk.submit(Lane.BACKGROUND, self._work, self._worked)
+        self._disk.submit(IoThread.BACKGROUND, self._work, self._worked)
 
     def rejected(self, token: int, error: StorageError) -> None:
         self._worked(None, error)

@@ -5,7 +5,7 @@
     3. the cleaned files take their names; files of the segments behind `base` and before `end` are removed
     4. the `.swap` file is removed
 
-The directory is synced after each step. Whoever opens the directory (`settle`) finds one of two cases: a
+The directory is synced after each step. Opening the directory (`settle`) finds one of two cases: a
 `.swap` file, then steps 3 and 4 are done again, which changes nothing if they were done before; or none, then
 files that end in `.cleaned` are of no use and go. Without any batch left, `.swap` is called `.drop`.
 """

@@ -18,18 +18,22 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from chronik.model import refuse_newer
 from chronik.records.batch import Buffer
 
 MAGIC: Final = 0x43_57_41_4C  # "CWAL"
 _BODY: Final = struct.Struct(">IIQQ16siqB3x")
+VERSION: Final = 0
+"""Of the entry's form, in the byte behind its kind: 0, as padding was in release 0.1."""
 _HEAD: Final = struct.Struct(">II")
 ENTRY_HEADER_BYTES: Final = _HEAD.size + _BODY.size
 PAYLOAD_BYTES_MAX: Final = 512 * 1024 * 1024
 _SEQUENCE_AT: Final = 16
+_VERSION_AT: Final = ENTRY_HEADER_BYTES - 3
 _READ_CHUNK_BYTES: Final = 1024 * 1024
 
 
-class EntryKind(enum.IntEnum):
+class WalEntryKind(enum.IntEnum):
     APPEND = 1
     """Record batches, the first of which starts at `offset`."""
     TRUNCATE = 2
@@ -55,7 +59,7 @@ class EntryHeader(NamedTuple):
     kind: int
 
 
-class Entry(NamedTuple):
+class WalEntry(NamedTuple):
     header: EntryHeader
     payload: bytes
     file_position: int
@@ -78,21 +82,22 @@ def encode_header(
     return _HEAD.pack(MAGIC, crc32c(body)) + body
 
 
-def with_round(header: bytes, round_: int) -> bytes:
-    """The same header, for another round."""
+def with_position(header: bytes, sequence: int, round_: int) -> bytes:
+    """The same header, for another place in the WAL."""
     values = EntryHeader._make(_BODY.unpack_from(header, _HEAD.size))
-    body = _BODY.pack(*values._replace(round=round_))
+    body = _BODY.pack(*values._replace(sequence=sequence, round=round_))
     return _HEAD.pack(MAGIC, crc32c(body)) + body
 
 
 def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
-    """The header at `position`, or None if there is no sound one."""
+    """The header at `position`, or None if there is no sound one. Raises TooNew."""
     magic, crc = _HEAD.unpack_from(data, position)
     if magic != MAGIC:
         return None
     body = data[position + _HEAD.size : position + ENTRY_HEADER_BYTES]
     if crc32c(body) != crc:
         return None
+    refuse_newer("an entry of the write-ahead log", data[position + _VERSION_AT], VERSION)
     header = tuple.__new__(EntryHeader, _BODY.unpack(body))
     return header if header.payload_bytes <= PAYLOAD_BYTES_MAX else None
 
@@ -118,7 +123,7 @@ class WalScanner:
         """Where an unfinished round was cut off, if it was."""
         self.damage: list[Damage] = []
 
-    def entries(self, wanted: Callable[[EntryHeader], bool] = lambda _: True) -> Iterator[Entry]:
+    def entries(self, wanted: Callable[[EntryHeader], bool] = lambda _: True) -> Iterator[WalEntry]:
         """Sound entries in order; the payload is read (and checked) only for those that are `wanted`."""
         position = 0
         while True:
@@ -148,7 +153,7 @@ class WalScanner:
             self.last_sequence = header.sequence
             self.last_round = header.round
             self.end_position = end
-            yield Entry(header, payload, position)
+            yield WalEntry(header, payload, position)
             position = end
 
     def _header_at(self, position: int) -> EntryHeader | None:

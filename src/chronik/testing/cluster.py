@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from chronik.client import Admin, ClientOptions
 from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
-from chronik.local.probe import NodeView, ask_http, ask_metadata, look
+from chronik.local.probe import ProbedNode, ask_http, ask_metadata, look
 from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
 from chronik.records.reader import Record
 from chronik.testing.nodes import WAIT_SECONDS_MAX, ClusterFailed, Nodes
@@ -63,6 +63,13 @@ class Cluster(Nodes):
         found: Mapping[str, Any] = self._background.run(ask_http(peer, "GET", "/admin/raft-status"))
         return found
 
+    def wait_in_sync(self, node_id: NodeId) -> None:
+        """Until the node says so itself: it serves clients, and its replicas are in sync."""
+        peer = self.layout.node(node_id).peer
+        self.wait_for(
+            lambda: self._background.run(ask_http(peer, "GET", "/ready")), f"node {node_id} is ready"
+        )
+
     # --- knowledge ---------------------------------------------------------------------------------
 
     def create_topic(
@@ -99,7 +106,7 @@ class Cluster(Nodes):
             - 1
         )
 
-    def view(self, node_id: NodeId) -> NodeView:
+    def view(self, node_id: NodeId) -> ProbedNode:
         """The cluster as this node sees it."""
         (found,) = self.run(look([self.layout.node(node_id).peer]))
         return found

@@ -17,6 +17,7 @@ import msgspec
 
 from chronik.local.layout import HOST
 from chronik.model import NodeId
+from chronik.tasks import Tasks
 
 _FRAME_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 256 * 1024
@@ -33,7 +34,7 @@ class Network:
         self._servers: dict[tuple[NodeId, int, int], asyncio.Server | None] = {}
         """By node and both ports; None while the node does not listen."""
         self._rising: dict[tuple[NodeId, int, int], asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("network")
 
     async def expose(self, node_id: NodeId, outside: int, inside: int) -> None:
         """Listen on `outside` for a node that really listens on `inside`."""
@@ -41,9 +42,7 @@ class Network:
 
     async def _listen(self, node_id: NodeId, outside: int, inside: int) -> asyncio.Server:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.get_running_loop().create_task(self._serve(node_id, inside, reader, writer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._serve(node_id, inside, reader, writer), f"a connection to node {node_id}")
 
         return await asyncio.start_server(connected, HOST, outside)
 
@@ -61,7 +60,7 @@ class Network:
         """The node is about to run: listen as soon as it does."""
         for place, server in self._servers.items():
             if place[0] == node_id and server is None and place not in self._rising:
-                self._rising[place] = asyncio.get_running_loop().create_task(self._rise(place))
+                self._rising[place] = self._tasks.spawn(self._rise(place), f"waiting for node {node_id}")
 
     async def _rise(self, place: tuple[NodeId, int, int]) -> None:
         while True:
@@ -93,10 +92,7 @@ class Network:
         for server in self._servers.values():
             if server is not None:
                 server.close()
-        tasks = [*self._tasks, *self._rising.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _gate(self, sender: NodeId, receiver: NodeId) -> asyncio.Event:
         gate = self._gates.get((sender, receiver))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chronik.client import ClientOptions, Connection
 from chronik.client.apis import FETCH, LIST_OFFSETS
-from chronik.client.options import Address as ClientAddress
+from chronik.client.options import BrokerAddress as ClientAddress
 from chronik.config_file import Address
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.records.batch import headers
@@ -195,6 +195,6 @@ async def _same_view(
             if isinstance(view, ReplicaView) and view.high_watermark == view.log_end_offset:
                 return view
         if loop.time() > deadline:
-            told = "; ".join(f"node {node_id}: {view}" for node_id, view in views.items())
-            raise ReplicasDiffer(f"{tp}: the replicas do not come to the same state: {told}")
+            listed = "; ".join(f"node {node_id}: {view}" for node_id, view in views.items())
+            raise ReplicasDiffer(f"{tp}: the replicas do not come to the same state: {listed}")
         await asyncio.sleep(POLL_SECONDS)

@@ -10,9 +10,9 @@ transaction ends, markers go to every partition it touched; when all are in, the
     shard.py         the ids of one partition: replay, timers, ending what is prepared
     coordinator.py   requests in, identities and outcomes out
     markers.py       the control batches that end a transaction in each partition
-    gate.py          is a transactional write part of an open transaction?
+    verification.py  is a transactional write part of an open transaction?
 
-Invariants: one record at a time is on its way per id, whoever comes meanwhile is told to retry; an epoch
-once fenced is never accepted again; an outcome once recorded as prepared is never changed.
+Invariants: each transactional id has at most one record in flight, and other requests get a retriable error
+until it is durable; a fenced epoch is never accepted again; a prepared outcome never changes.
 Not its job: what a partition remembers of its producers (`storage.producer_state`), groups.
 """

@@ -1,7 +1,7 @@
 """The transaction coordinator: finds the transactional id, asks the machine, answers when it is durable.
 
-A record's fate does not hang on the request that caused it: it is settled in the journal's callback, so
-that a client that goes away leaves no transaction in between two states.
+A record is completed in the journal's callback, not in the request that caused it. So a client that
+disconnects cannot leave a transaction between two states.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from chronik.client_state import Share
+from chronik.coordinators.coordinator import ShardedCoordinator
+from chronik.coordinators.journal import Journal
+from chronik.coordinators.shards import Replicas
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.broker_config import broker_value
 from chronik.metadata.store import MetadataStore
-from chronik.model import ErrorCode, RequestError, TopicPartition
-from chronik.replication.coordinating import Coordinator
-from chronik.replication.journal import Journal, Replicas
+from chronik.model import ErrorCode, ProducerIdentity, RequestError, TopicPartition
 from chronik.transactions.markers import MarkerWriter
 from chronik.transactions.producer_ids import ProducerIds
 from chronik.transactions.shard import TxnShard
 from chronik.transactions.transaction import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    PARTITION_BYTES,
     PREPARED,
-    Transaction,
+    TXN_BYTES,
+    TransactionMetadata,
     TxnRecord,
     TxnState,
 )
@@ -32,9 +37,13 @@ log = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 END_WAIT_S: Final = 0.2
-"""How long an ended transaction's client waits for the markers. It need not, but if it does not, its next
-request comes too early and has to be repeated."""
+"""How long EndTxn waits for the markers. Correctness does not need the wait, but without it the client's next
+request often finds the transaction still ending and must be retried."""
 FENCE_WAIT_S: Final = 2.0
+ID_CHARS_MAX: Final = 1_024
+"""Longest new transactional id. Each is kept for days; applications make some of a few dozen characters."""
+PARTITIONS_ALWAYS: Final = 8
+"""A transaction of so many partitions goes on even when there is no room: known ids stay usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +66,7 @@ class TransactionConfig:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    producer_id: int
-    producer_epoch: int
-
-
-class TransactionCoordinator(Coordinator[TxnShard, TransactionConfig]):
+class TransactionCoordinator(ShardedCoordinator[TxnShard, TransactionConfig]):
     def __init__(
         self,
         *,
@@ -73,22 +76,44 @@ class TransactionCoordinator(Coordinator[TxnShard, TransactionConfig]):
         producer_ids: ProducerIds,
         config: Callable[[], TransactionConfig],
         now_ms: Callable[[], int],
+        share: Share,
     ) -> None:
         super().__init__(
             TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, config=config, now_ms=now_ms
         )
         self.markers = markers
         self._producer_ids = producer_ids
+        self._share = share
+        self._no_room = RepeatingLine(
+            log, logging.WARNING, "transactional id %s: no room for %d bytes: transactional ids hold %d of %d"
+        )
 
     def _build(self, journal: Journal) -> TxnShard:
-        return TxnShard(journal, self.markers, self._producer_ids, self._now_ms)
+        return TxnShard(journal, self.markers, self._producer_ids, self._now_ms, self._share)
 
     async def _shard(self, transactional_id: str) -> TxnShard:
         if not transactional_id:
             raise RequestError(ErrorCode.invalid_request, "The transactional id is empty.")
         return await self._shard_of(transactional_id)
 
-    async def _find(self, transactional_id: str) -> tuple[TxnShard, Transaction]:
+    def _check_new(self, transactional_id: str) -> None:
+        if len(transactional_id) > ID_CHARS_MAX:
+            raise RequestError(
+                ErrorCode.invalid_request, f"A transactional id has at most {ID_CHARS_MAX} characters."
+            )
+        self._check_room(transactional_id, TXN_BYTES + len(transactional_id))
+
+    def _check_room(self, transactional_id: str, size_bytes: int) -> None:
+        """The error is one that clients do not retry: ids are kept for days."""
+        share = self._share
+        if not share.has_room(size_bytes):
+            share.refused += 1
+            self._no_room(None, transactional_id[:80], size_bytes, share.held_bytes, share.bytes_max)
+            raise RequestError(
+                ErrorCode.policy_violation, "There is no room for more transactional ids on this node."
+            )
+
+    async def _find(self, transactional_id: str) -> tuple[TxnShard, TransactionMetadata]:
         shard = await self._shard(transactional_id)
         txn = shard.transactions.get(transactional_id)
         if txn is None:
@@ -109,6 +134,8 @@ class TransactionCoordinator(Coordinator[TxnShard, TransactionConfig]):
         shard = await self._shard(transactional_id)
         if not 0 < timeout_ms <= self.config.timeout_ms_max:
             raise RequestError(ErrorCode.invalid_transaction_timeout)
+        if transactional_id not in shard.transactions:
+            self._check_new(transactional_id)
         new_producer_id = await self._producer_ids.next() if shard.needs_id(transactional_id) else None
         txn = shard.find_or_add(transactional_id, new_producer_id, timeout_ms)
 
@@ -151,6 +178,9 @@ class TransactionCoordinator(Coordinator[TxnShard, TransactionConfig]):
             version=version,
         )
         if record is not None:
+            if len(record.partitions) > PARTITIONS_ALWAYS:
+                added = len(record.partitions) - len(txn.record.partitions)
+                self._check_room(transactional_id, PARTITION_BYTES * added)
             await shard.write(txn, record)
 
     async def verify_partition(

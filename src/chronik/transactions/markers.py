@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import MetadataStore
 from chronik.model import NO_LEADER, ErrorCode, NodeId, RequestError, StorageError, TopicPartition
 from chronik.records.writer import build_marker
 from chronik.replication.partition import ACKS_ALL, Partition
+from chronik.transactions.transaction import V2
 
 log = logging.getLogger(__name__)
+_markers_wait: Final = RepeatingLine(log, logging.WARNING, "markers of producer %d wait for %s")
+_not_taken: Final = RepeatingLine(log, logging.INFO, "broker %d did not take markers: %s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,7 @@ class Marker:
     coordinator_epoch: int
     is_commit: bool
     version: int = 0
+    """Of the transaction. From `V2` on, `producer_epoch` is the one after the transaction's own."""
 
 
 Results = Mapping[TopicPartition, ErrorCode]
@@ -40,7 +45,7 @@ _DONE: Final = frozenset(
 )
 
 
-class Peers(Protocol):
+class MarkerPeers(Protocol):
     """Other brokers, for partitions and coordinators that this node does not lead."""
 
     async def write_markers(self, node_id: NodeId, marker: Marker, tps: Iterable[TopicPartition]) -> Results:
@@ -59,7 +64,7 @@ class MarkerWriter:
         node_id: NodeId,
         metadata: MetadataStore,
         replicas: Leaders,
-        peers: Peers,
+        peers: MarkerPeers,
         now_ms: Callable[[], int],
         on_marker: Callable[[TopicPartition, Marker], None],
     ) -> None:
@@ -86,7 +91,7 @@ class MarkerWriter:
                     left.pop(tp, None)
             if left:
                 if attempt >= len(RETRY_S):
-                    log.warning("markers of producer %d wait for %s", marker.producer_id, _names(left))
+                    _markers_wait(marker.producer_id, marker.producer_id, _names(left))
                 await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
                 attempt += 1
 
@@ -114,7 +119,7 @@ class MarkerWriter:
         try:
             return await self._peers.write_markers(node_id, marker, tps)
         except Exception as error:
-            log.info("broker %d did not take markers: %s", node_id, error)
+            _not_taken(node_id, node_id, error)
             return dict.fromkeys(tps, ErrorCode.network_exception)
 
     async def write_local(self, marker: Marker, tps: Iterable[TopicPartition]) -> Results:
@@ -139,6 +144,7 @@ class MarkerWriter:
                     producer_id=marker.producer_id,
                     producer_epoch=marker.producer_epoch,
                     coordinator_epoch=marker.coordinator_epoch,
+                    raises_epoch=marker.version >= V2,
                 )
             now_ms = self._now_ms()
             batch = build_marker(

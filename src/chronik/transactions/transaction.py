@@ -49,6 +49,10 @@ class TxnState(enum.IntEnum):
 
 
 ENDED: Final = frozenset({TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT})
+TXN_BYTES: Final = 1_000
+"""A transactional id's own objects."""
+PARTITION_BYTES: Final = 250
+"""A partition of an open transaction."""
 PREPARED: Final = frozenset({TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
 
 NEXT: Final[dict[TxnState, frozenset[TxnState]]] = {
@@ -74,11 +78,11 @@ class TxnRecord(msgspec.Struct, frozen=True, kw_only=True):
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before this one, while a retry of the request that raised it may still come. Not stored."""
+    """The previous epoch. It identifies a retry of the request that raised the epoch. Not persisted."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """Set when the epochs of that id were used up and this one took its place."""
+    """The producer id before `producer_id`. Set when its epochs were exhausted and it was replaced."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Set while a transaction ends whose epochs are used up: the id that takes over afterwards."""
+    """The producer id to use after this transaction. Set while it ends, if the epochs are exhausted."""
     timeout_ms: int
     state: TxnState = TxnState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -89,11 +93,11 @@ class TxnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """One epoch is kept in reserve to fence the last producer with."""
+        """Whether no epoch is left for a producer. The last one is reserved for fencing."""
         return self.producer_epoch >= EPOCH_MAX - 1
 
 
-class Transaction:
+class TransactionMetadata:
     """The present record of one transactional id, and the one that is on its way to the log."""
 
     __slots__ = ("coordinator_epoch", "pending", "record", "transactional_id")
@@ -104,6 +108,10 @@ class Transaction:
         self.pending: TxnRecord | None = None
         self.coordinator_epoch = coordinator_epoch
         """The leader epoch under which this coordinator works; markers carry it."""
+
+    def size_bytes(self) -> int:
+        """What it makes a node remember, about."""
+        return TXN_BYTES + len(self.transactional_id) + PARTITION_BYTES * len(self.record.partitions)
 
     def begin(self, record: TxnRecord) -> TxnRecord:
         """`record` goes to the log now."""
@@ -249,7 +257,8 @@ class Transaction:
         self._check_producer(producer_id, producer_epoch)
         self._refuse_while_pending()
         if record.state is TxnState.ONGOING:
-            return self._prepare(commit=commit, now_ms=now_ms)
+            # The markers keep this epoch, so they are not of V2, whoever added the partitions.
+            return msgspec.structs.replace(self._prepare(commit=commit, now_ms=now_ms), version=version)
         self._end_again(commit=commit)
         return None
 
@@ -350,7 +359,7 @@ class Transaction:
         return self.record.started_ms + self.record.timeout_ms
 
     def time_out(self, *, now_ms: int, new_producer_id: int | None = None) -> TxnRecord | None:
-        """The record that aborts and fences, if time is up and nothing else is under way."""
+        """The record that aborts and fences, or None before `deadline_ms` or while a record is pending."""
         deadline_ms = self.deadline_ms
         if deadline_ms is None or deadline_ms > now_ms or self.pending is not None:
             return None

@@ -56,6 +56,10 @@ class Reader:
         position = self._take(16)
         return UUID(bytes=bytes(self.buffer[position : position + 16]))
 
+    def take(self, size: int) -> memoryview:
+        position = self._take(size)
+        return self.buffer[position : position + size]
+
     def uvarint(self) -> int:
         value = 0
         for shift in (0, 7, 14, 21, 28):

@@ -18,7 +18,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class FrameDecoder:
-    __slots__ = ("_frame", "_frame_bytes", "_frame_have", "_have", "_max", "_shared", "_view")
+    __slots__ = ("_frame", "_frame_bytes", "_frame_have", "_have", "_max", "_shared", "_view", "held_bytes")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._max = frame_bytes_max
@@ -29,15 +29,12 @@ class FrameDecoder:
         self._frame: bytearray | None = None
         self._frame_bytes = 0
         self._frame_have = 0
+        self.held_bytes = 0
+        """Memory bound by a frame that is still coming in."""
 
     def allow(self, frame_bytes_max: int) -> None:
         """From now on accept frames up to this size."""
         self._max = frame_bytes_max
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory bound by a frame that is still coming in."""
-        return len(self._frame) if self._frame is not None else 0
 
     def space(self) -> memoryview:
         """Where the next bytes go."""
@@ -55,6 +52,7 @@ class FrameDecoder:
         larger = bytearray(min(self._frame_bytes, len(self._frame) * 4))
         larger[: self._frame_have] = self._frame
         self._frame = larger
+        self.held_bytes = len(larger)
 
     def received(self, count: int) -> list[memoryview]:
         """So many bytes were put into `space()`: the frames that are complete now, without their lengths."""
@@ -63,12 +61,10 @@ class FrameDecoder:
             if self._frame_have < self._frame_bytes:
                 return []
             frame, self._frame = self._frame, None
+            self.held_bytes = 0
             return [memoryview(frame)]
-        self._have += count
-        return self._cut()
-
-    def _cut(self) -> list[memoryview]:
         assert self._shared is not None
+        self._have += count
         frames: list[memoryview] = []
         start = 0
         while self._have - start >= 4:
@@ -93,6 +89,7 @@ class FrameDecoder:
         have = self._have - start
         self._frame = bytearray(min(size, max(FIRST_ALLOCATION_BYTES, have)))
         self._frame[:have] = self._view[start : self._have]
+        self.held_bytes = len(self._frame)
         self._frame_bytes = size
         self._frame_have = have
         self._have = 0

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from chronik.model import ErrorCode, PeerError
 from chronik.wire.shape import FIXED, EntityType, FieldShape, layout_of, runs_of, shape_of
 
-__all__ = ["Buffer", "Cursor", "read_entity"]
+__all__ = ["Buffer", "Cursor", "position_of", "read_entity"]
 
 Buffer: TypeAlias = bytes | memoryview
 Reader: TypeAlias = Callable[["Cursor"], Any]
@@ -27,6 +27,11 @@ PartReader: TypeAlias = Callable[["Cursor", Any], None]
 Setter: TypeAlias = Callable[[Any, Any], None]
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_DURATION_MS_MIN: Final = datetime.timedelta.min // _MILLISECOND
+_DURATION_MS_MAX: Final = datetime.timedelta.max // _MILLISECOND
+_TIME_MS_MIN: Final = (datetime.datetime.min.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
+_TIME_MS_MAX: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
 _ZERO_UUID: Final = bytes(16)
 _ERROR_CODES: Final[Mapping[int, ErrorCode]] = {code.value: code for code in ErrorCode}
 
@@ -74,33 +79,53 @@ class Cursor:
             raise PeerError("message has too many array elements")
 
 
-def read_entity(entity: EntityType, cursor: Cursor) -> Any:
-    """Build one message of this class from the cursor's bytes; PeerError on anything that does not fit."""
+def read_entity(entity: EntityType, cursor: Cursor, target: EntityType | None = None) -> Any:
+    """Build one message from the cursor's bytes; PeerError on anything that does not fit.
+
+    The bytes are laid out as `entity` says. The message is of class `target`, which must have all fields of
+    `entity`; fields that it has beyond these get the defaults of Kafka's schema.
+    """
     try:
-        return _entity_reader(entity)(cursor)
+        return _entity_reader(entity, entity if target is None else target)(cursor)
     except (struct.error, ValueError, OverflowError) as error:
         raise PeerError(f"malformed {entity.__name__} v{entity.__version__}: {error}") from None
     except PeerError as error:
         raise PeerError(f"malformed {entity.__name__} v{entity.__version__}: {error}") from None
 
 
+def position_of(entity: EntityType, name: str, cursor: Cursor) -> int | None:
+    """Where a field of the message at the cursor begins; None if its version has no such field."""
+    for field in shape_of(entity):
+        if field.name == name:
+            return cursor.position
+        if field.tag is None:
+            _field_reader(field, entity.__flexible__, field.entity)(cursor)
+    return None
+
+
 @cache
-def _entity_reader(entity: EntityType) -> Reader:
+def _entity_reader(entity: EntityType, target: EntityType) -> Reader:
     """Fields are set through their slots: the constructor of a frozen class is several times slower."""
     flexible = entity.__flexible__
     shape = shape_of(entity)
+    nested = {field.name: field.entity for field in shape_of(target)}
     parts = [
-        _run_reader(entity, fields) if is_run else _part_reader(entity, fields[0])
+        _run_reader(target, fields)
+        if is_run
+        else _part_reader(target, fields[0], flexible, nested[fields[0].name])
         for is_run, fields in runs_of(entity)
     ]
     tagged = {
-        f.tag: (f.name, _setter(entity, f), _field_reader(f, flexible)) for f in shape if f.tag is not None
+        f.tag: (f.name, _setter(target, f), _field_reader(f, flexible, nested[f.name]))
+        for f in shape
+        if f.tag is not None
     }
-    defaults = [(_setter(entity, f), _decoded_default(f)) for f in shape if f.tag is not None]
+    untagged = {field.name for field in shape if field.tag is None}
+    defaults = [(_setter(target, f), _decoded_default(f)) for f in shape_of(target) if f.name not in untagged]
     new = object.__new__
 
     def read(cursor: Cursor) -> Any:
-        message = new(entity)
+        message = new(target)
         for part in parts:
             part(cursor, message)
         for put, default in defaults:
@@ -114,16 +139,16 @@ def _entity_reader(entity: EntityType) -> Reader:
     return read
 
 
-def _setter(entity: EntityType, field: FieldShape) -> Setter:
-    setter: Setter = vars(entity)[field.name].__set__
+def _setter(target: EntityType, field: FieldShape) -> Setter:
+    setter: Setter = vars(target)[field.name].__set__
     return setter
 
 
-def _run_reader(entity: EntityType, fields: Sequence[FieldShape]) -> PartReader:
+def _run_reader(target: EntityType, fields: Sequence[FieldShape]) -> PartReader:
     layout = layout_of(fields)
     unpack, size = layout.unpack_from, layout.size
     converters = [_converter(field) for field in fields]
-    setters = [_setter(entity, field) for field in fields]
+    setters = [_setter(target, field) for field in fields]
     if not any(converters):
 
         def read_plain(cursor: Cursor, message: Any) -> None:
@@ -144,8 +169,10 @@ def _run_reader(entity: EntityType, fields: Sequence[FieldShape]) -> PartReader:
     return read_converted
 
 
-def _part_reader(entity: EntityType, field: FieldShape) -> PartReader:
-    put, reader = _setter(entity, field), _field_reader(field, entity.__flexible__)
+def _part_reader(
+    target: EntityType, field: FieldShape, flexible: bool, nested: EntityType | None
+) -> PartReader:
+    put, reader = _setter(target, field), _field_reader(field, flexible, nested)
 
     def read(cursor: Cursor, message: Any) -> None:
         put(message, reader(cursor))
@@ -154,8 +181,12 @@ def _part_reader(entity: EntityType, field: FieldShape) -> PartReader:
 
 
 def _decoded_default(field: FieldShape) -> Any:
-    """The value of an absent tagged struct (kio gives some of them no default)."""
-    if field.is_array or field.entity is None or field.default is not None:
+    """The value of a field that is absent: a tag, or a field that the request's version does not have."""
+    if field.entity is None or field.is_array:
+        # The schema's default is a number where the class has a duration or a time.
+        convert = None if field.is_array else _converter(field)
+        return convert(field.default) if convert is not None and type(field.default) is int else field.default
+    if field.default is not None or field.nullable:
         return field.default
     return field.entity(**{nested.name: nested.default for nested in shape_of(field.entity)})
 
@@ -177,8 +208,8 @@ def _read_tags(
         cursor.position = end
 
 
-def _field_reader(field: FieldShape, flexible: bool) -> Reader:
-    item = _item_reader(field, flexible)
+def _field_reader(field: FieldShape, flexible: bool, nested: EntityType | None) -> Reader:
+    item = _item_reader(field, flexible, nested)
     if not field.is_array:
         return item
     item_size_min = _size_min(field, flexible)
@@ -202,10 +233,10 @@ def _unpack_int32(cursor: Cursor) -> int:
     return int(value)
 
 
-def _item_reader(field: FieldShape, flexible: bool) -> Reader:
+def _item_reader(field: FieldShape, flexible: bool, nested: EntityType | None) -> Reader:
     nullable = field.nullable and not field.is_array
     if field.entity is not None:
-        reader = _entity_reader(field.entity)
+        reader = _entity_reader(field.entity, nested)
         # A tagged struct is nullable by its absence; any other carries a marker byte (KIP-893).
         return _nullable_entity_reader(reader) if nullable and field.tag is None else reader
     kafka_type = str(field.kafka_type)
@@ -274,11 +305,20 @@ def _to_uuid(data: bytes) -> uuid.UUID | None:
     return None if data == _ZERO_UUID else uuid.UUID(bytes=data)
 
 
+def _to_duration(milliseconds: int) -> datetime.timedelta:
+    """The longest that Python can express, 2.7 million years, stands for whatever is longer."""
+    return datetime.timedelta(milliseconds=min(max(milliseconds, _DURATION_MS_MIN), _DURATION_MS_MAX))
+
+
+def _to_time(milliseconds: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(milliseconds=min(max(milliseconds, _TIME_MS_MIN), _TIME_MS_MAX))
+
+
 _FROM_WIRE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "error_code": lambda value: _ERROR_CODES[value] if value in _ERROR_CODES else ErrorCode(value),
     "timedelta_i32": lambda value: datetime.timedelta(milliseconds=value),
-    "timedelta_i64": lambda value: datetime.timedelta(milliseconds=value),
-    "datetime_i64": lambda value: _EPOCH + datetime.timedelta(milliseconds=value),
+    "timedelta_i64": _to_duration,
+    "datetime_i64": _to_time,
     "uuid": _to_uuid,
 }
 

@@ -6,6 +6,7 @@ message of its API and version comes along. All functions here are pure but for 
 
 from __future__ import annotations
 
+import datetime
 import importlib
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +17,7 @@ from kio.static.constants import EntityType
 
 from chronik.model import PeerError
 from chronik.wire.api import ApiKey, is_flexible
-from chronik.wire.reading import Buffer, Cursor, read_entity
+from chronik.wire.reading import Buffer, Cursor, position_of, read_entity
 from chronik.wire.shape import FieldShape, shape_of
 from chronik.wire.writing import write_entity
 
@@ -27,8 +28,10 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "in_ms",
     "response_has_field",
     "schema_versions",
+    "tell_throttle_time",
 ]
 
 _KIND: Final[Mapping[str, PayloadEntityType]] = {
@@ -42,6 +45,14 @@ REQUEST_ELEMENTS_MAX: Final = 200_000
 """Array elements in one request. An element of a few bytes becomes an object of a hundred and costs a
 microsecond of the event loop, so the frame limit alone bounds neither."""
 RESPONSE_ELEMENTS_MAX: Final = 5_000_000
+
+
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def in_ms(duration: datetime.timedelta) -> int:
+    """Exactly what the request said; by way of float seconds 1001 becomes 1000."""
+    return duration // _MILLISECOND
 
 
 @cache
@@ -62,13 +73,21 @@ def _entity(api_key: int, version: int, direction: Direction) -> Any:
 
 
 def decode_request(
-    api_key: int, version: int, buffer: Buffer, offset: int = 0, *, elements_max: int = REQUEST_ELEMENTS_MAX
+    api_key: int,
+    version: int,
+    buffer: Buffer,
+    offset: int = 0,
+    *,
+    decoded_as: int | None = None,
+    elements_max: int = REQUEST_ELEMENTS_MAX,
 ) -> Any:
     """The request body that starts at `offset`, as kio's entity. PeerError if the bytes make no sense.
 
-    Bytes beyond the body are ignored, as Kafka ignores them.
+    The entity is that of version `decoded_as`, which must have all fields of `version`; what `version` lacks
+    has its default there. Bytes beyond the body are ignored, as Kafka ignores them.
     """
-    return read_entity(_entity(api_key, version, "request"), Cursor(buffer, offset, elements_max))
+    target = None if decoded_as is None else _entity(api_key, decoded_as, "request")
+    return read_entity(_entity(api_key, version, "request"), Cursor(buffer, offset, elements_max), target)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, fields: Fields) -> bytes:
@@ -111,6 +130,23 @@ def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0)
             cursor.uvarint()
             cursor.take(cursor.uvarint())
     return correlation_id, read_entity(_entity(api_key, version, "response"), cursor)
+
+
+def tell_throttle_time(
+    api_key: int, version: int, frame: bytes | bytearray, throttle_ms: int
+) -> bytes | bytearray:
+    """A response frame that says how long the client is throttled; the same one if it has no place for that.
+
+    Of a frame in several buffers the first will do where the throttle time comes first, as in Fetch.
+    """
+    entity = _entity(api_key, version, "response")
+    start = 9 if _response_has_tags(api_key, version) else 8
+    at = position_of(entity, "throttle_time", Cursor(memoryview(frame), start, RESPONSE_ELEMENTS_MAX))
+    if at is None:
+        return frame
+    with_wait = bytearray(frame)
+    with_wait[at : at + 4] = throttle_ms.to_bytes(4, "big")
+    return with_wait
 
 
 def _response_has_tags(api_key: int, version: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,12 @@ class Answer:
 
 
 class Http:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.port = port
+        self.tls = tls
 
     async def raw(self, data: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(HOST, self.port)
+        reader, writer = await asyncio.open_connection(HOST, self.port, ssl=self.tls)
         try:
             writer.write(data)
             return await asyncio.wait_for(reader.read(), 20)

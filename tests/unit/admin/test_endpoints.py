@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 
-from chronik.admin.endpoint import Access
+from chronik.admin.endpoint import HttpAccess
 from chronik.admin.routes import ENDPOINTS
 from chronik.node import Node
 from tests.unit.admin.support import Http, with_node
@@ -41,7 +42,7 @@ def test_a_topic_is_created_listed_configured_and_deleted(tmp_path: Path) -> Non
         assert created.json["partitions"] == 3
         assert (await http.post("/admin/create-topic", wanted)).json["code"] == "topic_already_exists"
 
-        (listed,) = (await http.get("/admin/topics")).json["topics"]
+        (listed,) = (await http.get("/admin/topics")).json
         assert listed["name"] == "orders"
         assert listed["is_searchable"]
         assert [one["leader"] for one in listed["partitions"]] == [1, 1, 1]
@@ -55,7 +56,7 @@ def test_a_topic_is_created_listed_configured_and_deleted(tmp_path: Path) -> Non
         assert not {row["name"]: row for row in back.json["configs"]}["retention.ms"]["is_set"]
 
         assert (await http.call("DELETE", "/admin/topics/orders")).json["name"] == "orders"
-        assert (await http.get("/admin/topics")).json == {"topics": []}
+        assert (await http.get("/admin/topics")).json == []
         assert (await http.call("DELETE", "/admin/topics/orders")).status == 404
 
     with_node(tmp_path, work)
@@ -67,7 +68,7 @@ def test_a_hundred_topics_at_once_are_all_there(tmp_path: Path) -> None:
             *(http.post("/admin/create-topic", {"name": f"t{n}"}) for n in range(100))
         )
         assert {answer.status for answer in answers} == {200}
-        assert len((await http.get("/admin/topics")).json["topics"]) == 100
+        assert len((await http.get("/admin/topics")).json) == 100
 
     with_node(tmp_path, work)
 
@@ -159,7 +160,7 @@ def test_every_endpoint_is_described(tmp_path: Path) -> None:
         for one in ENDPOINTS:
             operation = described["paths"][one.path.replace(":path}", "}")][one.method.lower()]
             assert operation["summary"] == one.summary
-            assert (one.access is not Access.OPEN) == ("security" in operation)
+            assert (one.access is not HttpAccess.OPEN) == ("security" in operation)
             assert one.path in page
 
     with_node(tmp_path, work)
@@ -218,4 +219,22 @@ def test_bad_input_gets_a_code_and_a_sentence(
         assert answer.json["message"].endswith(".")
         assert (await http.get("/health")).status == 200
 
+    with_node(tmp_path, work)
+
+
+def test_log_levels_are_changed_live(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(node: Node, http: Http) -> None:
+        quiet = {"default": "info", "modules": {}}
+        assert (await http.get("/admin/log")).json == quiet
+        told = await http.post("/admin/log", {"log": "chronik.metadata=debug,chronik.raft=warning"})
+        assert told.json["modules"] == {"chronik.metadata": "debug", "chronik.raft": "warning"}
+        assert logging.getLogger("chronik.metadata.store").isEnabledFor(logging.DEBUG)
+        assert not logging.getLogger("chronik.raft.core").isEnabledFor(logging.INFO)
+        wrong = await http.post("/admin/log", {"log": "chronik.metadta=debug"})
+        assert (wrong.status, wrong.json["code"]) == (400, "invalid_body")
+        assert "did you mean chronik.metadata" in wrong.json["message"]
+        assert (await http.post("/admin/log", {"log": ""})).json == quiet
+        assert not logging.getLogger("chronik.metadata.store").isEnabledFor(logging.DEBUG)
+
+    caplog.set_level("INFO")
     with_node(tmp_path, work)

@@ -4,53 +4,124 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.admin.endpoint import Access
+from chronik.admin.endpoint import HttpAccess
 from chronik.admin.errors import HttpError
-from chronik.admin.guard import Guard, is_loopback
+from chronik.admin.guard import Guard
+from chronik.admin.routes import ENDPOINTS
+from chronik.config import Address, Settings, is_loopback
 
 LOCAL = {"host": "127.0.0.1:6092"}
 OUTSIDE = {"host": "broker.example:6092"}
 
 
-def refusal(guard: Guard, access: Access, headers: dict[str, str]) -> str | None:
+def refusal(
+    guard: Guard, access: HttpAccess, headers: dict[str, str], *, is_anonymous: bool = True
+) -> str | None:
     try:
-        guard.check(access, headers)
+        guard.check_site(headers)
+        guard.check(access, is_anonymous=is_anonymous)
     except HttpError as error:
         return error.code
     return None
 
 
+def guard(bind: str = "127.0.0.1", key: str | None = None, **settings: object) -> Guard:
+    advertise = None if bind == "127.0.0.1" else Address("broker.example", 9092)
+    return Guard.of(
+        Settings(bind=bind, advertise=advertise, admin_api_key=key, **settings)  # type: ignore[arg-type]
+    )
+
+
 def test_on_loopback_without_a_key_everything_is_open() -> None:
-    guard = Guard("127.0.0.1", None)
-    assert [refusal(guard, access, LOCAL) for access in Access] == [None, None, None]
+    assert [refusal(guard(), access, LOCAL) for access in HttpAccess] == [None] * len(HttpAccess)
 
 
 def test_beyond_loopback_nothing_can_be_changed_without_a_key() -> None:
-    guard = Guard("0.0.0.0", None)
-    assert refusal(guard, Access.OPEN, OUTSIDE) is None
-    assert refusal(guard, Access.CHANGE, OUTSIDE) == "api_key_not_set"
+    assert refusal(guard("0.0.0.0"), HttpAccess.OPEN, OUTSIDE) is None
+    assert refusal(guard("0.0.0.0"), HttpAccess.CHANGE, OUTSIDE) == "api_key_not_set"
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0"])
 def test_where_a_key_is_set_it_is_needed(bind: str) -> None:
-    guard = Guard(bind, "swordfish")
+    asked = guard(bind, "swordfish")
     host = LOCAL if bind == "127.0.0.1" else OUTSIDE
-    assert refusal(guard, Access.OPEN, host) is None
-    for access in (Access.DATA, Access.CHANGE):
-        assert refusal(guard, access, host) == "api_key_required"
-        assert refusal(guard, access, {**host, "x-api-key": "Swordfish"}) == "api_key_required"
-        assert refusal(guard, access, {**host, "authorization": "Basic swordfish"}) == "api_key_required"
-        assert refusal(guard, access, {**host, "x-api-key": "swordfish"}) is None
-        assert refusal(guard, access, {**host, "authorization": "Bearer swordfish"}) is None
+    assert refusal(asked, HttpAccess.OPEN, host) is None
+    for access in (HttpAccess.DATA, HttpAccess.CHANGE):
+        assert refusal(asked, access, host) == "login_required"
+        assert refusal(asked, access, host, is_anonymous=False) is None
+
+
+def test_with_an_authorizer_nothing_but_health_and_metrics_is_open() -> None:
+    asked = guard(authorizer=True)
+    found = {access for access in HttpAccess if refusal(asked, access, LOCAL) is None}
+    assert found == {HttpAccess.OPEN, HttpAccess.HEALTH, HttpAccess.METRICS}
+    assert not asked.shows_names(is_anonymous=True)
+    closed = guard(authorizer=True, metrics_need_key=True, health_needs_key=True)
+    assert {access for access in HttpAccess if refusal(closed, access, LOCAL) is None} == {HttpAccess.OPEN}
+
+
+def test_where_kafkas_clients_log_in_so_do_those_who_change_something() -> None:
+    """Otherwise everybody on the machine could make itself a key that opens everything."""
+    beside = guard(listeners="SASL_PLAINTEXT://127.0.0.1:9093")
+    assert {access for access in HttpAccess if refusal(beside, access, LOCAL)} == {HttpAccess.CHANGE}
+    assert refusal(beside, HttpAccess.CHANGE, LOCAL) == "login_required"
+    assert refusal(beside, HttpAccess.CHANGE, LOCAL, is_anonymous=False) is None
+    closed = guard(listener_security_protocol_map="KAFKA:SASL_PLAINTEXT")
+    assert {access for access in HttpAccess if refusal(closed, access, LOCAL)} == {
+        HttpAccess.DATA,
+        HttpAccess.CHANGE,
+    }
+    outside = guard("0.0.0.0", listener_security_protocol_map="KAFKA:SASL_PLAINTEXT")
+    assert refusal(outside, HttpAccess.DATA, OUTSIDE) == "login_required"
+
+
+def test_beyond_loopback_only_health_and_metrics_are_open_without_the_key() -> None:
+    outside = guard("0.0.0.0", "swordfish")
+    assert refusal(outside, HttpAccess.METRICS, OUTSIDE) is None
+    assert refusal(outside, HttpAccess.STATUS, OUTSIDE) == "login_required"
+    assert refusal(guard("127.0.0.1", "swordfish"), HttpAccess.STATUS, LOCAL) is None
+    closed = guard("0.0.0.0", "swordfish", metrics_need_key=True)
+    assert refusal(closed, HttpAccess.METRICS, OUTSIDE) == "login_required"
+
+
+def test_what_is_open_beyond_loopback_shows_nothing_of_the_cluster() -> None:
+    found = {one.path for one in ENDPOINTS if one.access is HttpAccess.OPEN}
+    assert found == {"/", "/console/{file}", "/docs", "/openapi.json", "/session"}
+    assert {one.path for one in ENDPOINTS if one.access is HttpAccess.HEALTH} == {"/health", "/ready"}
+    assert {one.path for one in ENDPOINTS if one.access is HttpAccess.METRICS} == {"/metrics"}
 
 
 def test_pages_of_other_sites_are_kept_out() -> None:
-    guard = Guard("127.0.0.1", None)
     evil = {**LOCAL, "origin": "https://evil.example"}
-    assert refusal(guard, Access.CHANGE, evil) == "foreign_origin"
-    assert refusal(guard, Access.CHANGE, {**LOCAL, "origin": "null"}) == "foreign_origin"
-    assert refusal(guard, Access.CHANGE, {**LOCAL, "origin": "http://127.0.0.1:6092"}) is None
-    assert refusal(guard, Access.OPEN, {"host": "rebound.example:6092"}) == "foreign_host"
+    assert refusal(guard(), HttpAccess.CHANGE, evil) == "foreign_origin"
+    assert refusal(guard(), HttpAccess.CHANGE, {**LOCAL, "origin": "null"}) == "foreign_origin"
+    assert refusal(guard(), HttpAccess.CHANGE, {**LOCAL, "origin": "http://[evil"}) == "foreign_origin"
+    assert refusal(guard(), HttpAccess.CHANGE, {**LOCAL, "origin": "http://127.0.0.1:6092"}) is None
+
+
+@pytest.mark.parametrize(
+    ("bind", "host", "is_known"),
+    [
+        ("127.0.0.1", "localhost:6092", True),
+        ("127.0.0.1", "[::1]:6092", True),
+        ("127.0.0.1", "rebound.example:6092", False),
+        ("127.0.0.1", "127.0.0.1.rebound.example", False),
+        ("127.0.0.1", "10.0.0.7:6092", False),
+        ("10.0.0.7", "10.0.0.7:6092", True),
+        ("10.0.0.7", "broker.example", True),
+        ("10.0.0.7", "BROKER.Example.:6092", True),
+        ("10.0.0.7", "10.0.0.8:6092", False),
+        ("10.0.0.7", "rebound.example:6092", False),
+        ("0.0.0.0", "10.0.0.8:6092", True),
+        ("0.0.0.0", "[fe80::7]:6092", True),
+        ("0.0.0.0", "rebound.example:6092", False),
+        ("0.0.0.0", "console.example", True),
+    ],
+)
+def test_a_node_answers_under_its_own_names_only(bind: str, host: str, is_known: bool) -> None:
+    hosts = "other.example, console.example" if bind == "0.0.0.0" else None
+    asked = guard(bind, "swordfish", http_hosts=hosts)
+    assert refusal(asked, HttpAccess.OPEN, {"host": host}) == (None if is_known else "foreign_host")
 
 
 @pytest.mark.parametrize(

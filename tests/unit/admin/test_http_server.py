@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from chronik import open_files
 from chronik.admin import app, server
 from chronik.config import Settings
 from chronik.node import Node
@@ -109,6 +111,7 @@ def test_what_is_not_http_gets_400_or_nothing(tmp_path: Path, request_bytes: byt
     async def work(node: Node, http: Http) -> None:
         answer = await http.raw(request_bytes)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        assert b"\r\n\r\n" not in answer or json.loads(answer.split(b"\r\n\r\n", 1)[1])["code"]
         assert (await http.get("/health")).status == 200
 
     with_node(tmp_path, work)
@@ -119,7 +122,7 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
         body = {"name": "planted"}
         refused = await http.post("/admin/create-topic", body, origin="https://evil.example")
         assert (refused.status, refused.json["code"]) == (403, "foreign_origin")
-        assert (await http.get("/admin/topics")).json == {"topics": []}
+        assert (await http.get("/admin/topics")).json == []
 
     with_node(tmp_path, work)
 
@@ -136,16 +139,100 @@ def test_the_key_is_asked_for_and_accepted(tmp_path: Path) -> None:
     with_node(tmp_path, work, admin_api_key="swordfish")
 
 
-def test_a_taken_port_is_one_clear_sentence(tmp_path: Path) -> None:
-    async def main() -> None:
-        with socket.socket() as taken:
-            taken.bind((HOST, 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-            node = Node(Settings(data_dir=tmp_path, kafka_port=0, http_port=port, wal_port=0, raft_port=0))
-            with pytest.raises(
-                OSError, match=f"HTTP cannot listen on 127.0.0.1:{port}: address already in use"
-            ):
-                await node.start()
+async def test_a_taken_port_is_one_clear_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        node = Node(Settings(data_dir=tmp_path, kafka_port=0, http_port=port, wal_port=0, raft_port=0))
+        with pytest.raises(OSError, match=f"HTTP cannot listen on 127.0.0.1:{port}: address already in use"):
+            await node.start()
 
-    asyncio.run(main())
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger must not be able to fill the log with stack traces."""
+
+    async def work(node: Node, http: Http) -> None:
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(HOST, http.port)
+            writer.write(
+                b"POST /admin/create-topic HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 99\r\n\r\n{"
+            )
+            await writer.drain()
+            await http.get("/health")  # it is being read by now
+            writer.transport.abort()
+        server_state = node._http._server._state  # type: ignore[union-attr]
+        async with asyncio.timeout(20):
+            while server_state.tasks:
+                await asyncio.wait(server_state.tasks)
+
+    with_node(tmp_path, work)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"", b"GET /he", b"POST /admin/create-topic HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"],
+)
+def test_silent_clients_make_room_for_those_that_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(open_files, "HTTP_CONNECTIONS_MAX", 20)
+
+    async def work(node: Node, http: Http) -> None:
+        opened = [await asyncio.open_connection(HOST, http.port) for _ in range(30)]
+        for _, writer in opened:
+            writer.write(begin)
+        for _ in range(30):
+            assert (await http.get("/health")).status == 200
+        assert len(node._http._server._state.connections) <= 20  # type: ignore[union-attr]
+        text = (await http.get("/metrics")).body.decode()
+        refused = next(line for line in text.splitlines() if 'refused_total{limit="http"}' in line)
+        assert float(refused.split()[1]) >= 10
+        for _, writer in opened:
+            writer.close()
+
+    with_node(tmp_path, work)
+
+
+def test_nonsense_after_an_early_answer_closes_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(node: Node, http: Http) -> None:
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(
+            b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+        )
+        assert b" 404 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"no chunk\r\n")
+        assert b" 400 " not in await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+
+    with_node(tmp_path, work)
+    assert "data_received" not in caplog.text
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET", b"POST"])
+def test_a_body_that_breaks_off_is_answered_once_and_quietly(
+    tmp_path: Path, method: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = method + b" /_search HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    problems: list[dict[str, object]] = []
+
+    async def work(node: Node, http: Http) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(head + b"5\r\nabc\r\n0\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"HTTP/1.1") == 1
+        assert answer.endswith(b"\r\n\r\n") == (method == b"HEAD")
+        assert (await http.get("/health")).status == 200
+
+    with_node(tmp_path, work)
+    assert not problems
+    assert not [line for line in caplog.records if line.exc_info]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from chronik.admin.scrape import SAMPLES_AT_ONCE
+from chronik.cluster import raft_driver
+from chronik.metadata.events import TopicCreated
 from chronik.metrics import METRICS, SECONDS, Histogram
 from chronik.node import Node
 from tests.unit.admin.support import Http, with_node
@@ -53,6 +57,9 @@ def test_figures_follow_what_happened(tmp_path: Path) -> None:
         assert grown > 700
         assert after["chronik_wal_round_seconds_count"][()] > before["chronik_wal_round_seconds_count"][()]
         assert after["chronik_metadata_write_seconds_count"][(("stage", "applied"),)] >= 3
+        written = after["chronik_metadata_command_seconds_count"]
+        assert written[(("command", "create_topic"),)] == 1
+        assert written[(("command", "register_broker"),)] == 1
 
     with_node(tmp_path, work)
 
@@ -98,3 +105,51 @@ def test_histograms_count_like_a_sorted_list(values: list[float]) -> None:
     assert (median is None) == (not values)
     if median is not None and sorted(values)[(len(values) - 1) // 2] <= SECONDS[-1]:
         assert median >= sorted(values)[(len(values) - 1) // 2]
+
+
+def test_the_metadata_log_tells_what_waits(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        status = (await http.get("/admin/raft-status")).json
+        assert status["write_ms"]["create_topic"]["count"] == 1
+        assert status["write_ms"]["create_topic"]["p99"] > 0
+        assert (status["last_snapshot_index"], status["apply_queue_depth"]) == (0, 0)
+        depth = status["event_bus_depth"]
+        with node.parts.metadata.bus.subscribe(TopicCreated):
+            for name in ("a", "b", "c"):
+                await http.post("/admin/create-topic", {"name": name})
+            assert (await http.get("/admin/raft-status")).json["event_bus_depth"] == 3
+            assert (await scrape(http))["chronik_event_bus_depth"][()] == 3
+        assert (await http.get("/admin/raft-status")).json["event_bus_depth"] == depth == 0
+
+    with_node(tmp_path, work)
+
+
+def test_the_newest_snapshot_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raft_driver, "SNAPSHOT_ENTRIES", 10)
+
+    async def work(node: Node, http: Http) -> None:
+        for number in range(12):
+            await http.post("/admin/create-topic", {"name": f"t{number}"})
+        async with asyncio.timeout(20):
+            found = 0.0
+            while not found:
+                found = (await scrape(http))["chronik_raft_snapshot_index"][()]
+        status = (await http.get("/admin/raft-status")).json
+        assert 10 <= found <= status["last_snapshot_index"] <= status["last_applied_index"]
+
+    with_node(tmp_path, work)
+
+
+def test_entries_that_wait_to_be_applied_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H01: the depth is what is committed and not applied yet, in the status and as a metric."""
+
+    async def work(node: Node, http: Http) -> None:
+        told = node.parts.raft.status()
+        behind = replace(told, commit=told.applied + 3)
+        with monkeypatch.context() as patched:
+            patched.setattr(node.parts.raft, "status", lambda: behind)
+            assert (await http.get("/admin/raft-status")).json["apply_queue_depth"] == 3
+            assert b"chronik_metadata_apply_queue_depth 3.0" in (await http.get("/metrics")).body
+
+    with_node(tmp_path, work)

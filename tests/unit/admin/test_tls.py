@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chronik.admin.peers import request_json
+from chronik.admin.peers import HttpPeers, request_json
 from chronik.admin.tls import client_context
 from chronik.config import Settings
-from chronik.node import Node
+from chronik.node import Node, _peer_tls
 from tests.tls import make_certificate
 from tests.unit.admin.support import HOST, Http, with_node
 
@@ -40,11 +40,8 @@ def test_nodes_ask_each_other_over_tls(tmp_path: Path, certificate: tuple[Path, 
     cert, key = certificate
 
     async def work(node: Node, http: Http) -> None:
-        from chronik.admin.peers import Peers
-        from chronik.node import _peer_tls
-
         # Another node's view of this one: it believes the certificate that it shows itself.
-        peers = Peers(99, lambda: node.parts.metadata.state, _peer_tls(node.settings))
+        peers = HttpPeers(99, lambda: node.parts.metadata.state, _peer_tls(node.settings))
         assert (await peers.ask(1, "GET", "/admin/node", timeout_s=30))["node_id"] == 1
 
     with_node(tmp_path, work, http_tls_cert=cert, http_tls_key=key)
@@ -66,3 +63,30 @@ def test_bad_files_are_one_clear_sentence(
     )
     with pytest.raises(OSError, match=r"HTTP cannot use .*bad.pem"):
         asyncio.run(Node(settings).start())
+
+
+def test_a_new_certificate_is_shown_without_a_restart_or_a_dropped_connection(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+
+    async def work(node: Node, http: Http) -> None:
+        assert node._http is not None
+        server = node._http._server
+        peers = HttpPeers(99, lambda: node.parts.metadata.state, _peer_tls(node.settings))
+        reader, writer = await asyncio.open_connection(HOST, http.port, ssl=client_context(cert))
+        assert not await server.reload(), "nothing changed"
+        old = client_context(cert)
+        cert.write_bytes(b"no certificate")
+        assert not await server.reload()
+        assert (await request_json(HOST, http.port, "GET", "/health", None, {}, old))[0] == 200
+        make_certificate(tmp_path)
+        assert await server.reload()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await request_json(HOST, http.port, "GET", "/health", None, {}, old)
+        new = client_context(cert)
+        assert (await request_json(HOST, http.port, "GET", "/health", None, {}, new))[0] == 200
+        assert (await peers.ask(1, "GET", "/admin/node", timeout_s=30))["node_id"] == 1
+        writer.write(f"GET /health HTTP/1.1\r\nhost: {HOST}:{http.port}\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200"), "the connection that was open stays"
+        writer.close()
+
+    with_node(tmp_path / "data", work, http_tls_cert=cert, http_tls_key=key)

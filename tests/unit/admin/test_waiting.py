@@ -13,7 +13,7 @@ from tests.unit.admin.support import HOST, Http
 DEADLINE_S = 60
 
 
-def test_a_node_that_waits_for_its_quorum_is_alive_and_not_ready(tmp_path: Path) -> None:
+async def test_a_node_that_waits_for_its_quorum_is_alive_and_not_ready(tmp_path: Path) -> None:
     ports = iter(free_ports(12))
 
     def peer(number: int) -> Peer:
@@ -32,27 +32,24 @@ def test_a_node_that_waits_for_its_quorum_is_alive_and_not_ready(tmp_path: Path)
         peers=peers,
     )
 
-    async def main() -> None:
-        node = Node(settings)
-        starting = asyncio.create_task(node.start())
-        try:
-            http = Http(settings.http_port)
-            while not node.http_port:
-                await asyncio.wait((starting,), timeout=0.01)
-            async with asyncio.timeout(DEADLINE_S):
-                alive = await http.get("/health")
-                assert (alive.status, alive.json["status"]) == (200, "ok")
-                ready = await http.get("/ready")
-                assert (ready.status, ready.json["code"]) == (503, "not_ready")
-                assert "a majority of nodes 1, 2, 3" in ready.json["message"]
-                refused = await http.post("/admin/create-topic", {"name": "orders"})
-                assert (refused.status, refused.json["message"]) == (503, ready.json["message"])
-                assert (await http.get("/admin/raft-status")).json["leader_id"] == -1
-                assert b"chronik_ready 0.0" in (await http.get("/metrics")).body
-            assert not starting.done()
-        finally:
-            starting.cancel()
-            await asyncio.wait((starting,))
-            await node.stop()
-
-    asyncio.run(main())
+    node = Node(settings)
+    starting = asyncio.create_task(node.start())
+    try:
+        http = Http(settings.http_port)
+        while not node.http_port:
+            await asyncio.wait((starting,), timeout=0.01)
+        async with asyncio.timeout(DEADLINE_S):
+            alive = await http.get("/health")
+            assert (alive.status, alive.json["status"]) == (200, "ok")
+            ready = await http.get("/ready")
+            assert (ready.status, ready.json["code"]) == (503, "not_ready")
+            assert "a majority of nodes 1, 2, 3" in ready.json["message"]
+            refused = await http.post("/admin/create-topic", {"name": "orders"})
+            assert (refused.status, refused.json["message"]) == (503, ready.json["message"])
+            assert (await http.get("/admin/raft-status")).json["leader_id"] == -1
+            assert b"chronik_ready 0.0" in (await http.get("/metrics")).body
+        assert not starting.done()
+    finally:
+        starting.cancel()
+        await asyncio.wait((starting,))
+        await node.stop()

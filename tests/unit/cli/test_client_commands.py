@@ -274,3 +274,26 @@ def test_help_shows_examples(cli: Cli, command: str) -> None:
     shown = cli(*command.split(), "--help").out
     assert f"chronik {command}" in shown
     assert "Examples" in shown
+
+
+@pytest.mark.parametrize("kind", ["Share", "Streams"])
+def test_a_group_of_another_type_is_listed_and_refused_by_name(broker: Broker, cli: Cli, kind: str) -> None:
+    listed = {"group_id": "workers", "protocol_type": "", "group_state": "Stable", "group_type": kind}
+    missing = {"error_code": ErrorCode.group_id_not_found, "group_id": "workers", "group_state": "Dead"}
+    address = {"node_id": broker.node_id, "host": "127.0.0.1", "port": broker.port}
+
+    def coordinator(request: Any) -> dict[str, Any]:
+        return {"coordinators": [{"key": request.coordinator_keys[0], **address}]}
+
+    for _ in range(3):
+        broker.answers[ApiKey.FIND_COORDINATOR].append(coordinator)
+        broker.answers[ApiKey.LIST_GROUPS].append(lambda _: {"groups": [listed]})
+        broker.answers[ApiKey.DESCRIBE_GROUPS].append(lambda _: {"groups": [missing]})
+    told = cli("group", "list", "--json")
+    assert json.loads(told.out)[0]["type"] == kind.lower()
+    result = cli("group", "describe", "workers")
+    assert result.code == 2
+    assert f"is a {kind.lower()} group" in result.err
+    assert f"kafka-{kind.lower()}-groups.sh" in result.err
+    nobody = cli("group", "describe", "nobody")
+    assert "`chronik group list` shows those there are" in nobody.err

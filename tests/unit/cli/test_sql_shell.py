@@ -7,7 +7,7 @@ from chronik.cli.sql import _Shell
 
 
 def completions(text: str) -> list[str]:
-    shell = _Shell(Http("127.0.0.1", 1, None), "table", None)
+    shell = _Shell(Http("127.0.0.1", 1, None, is_named=True), "table", None)
     shell._tables = {"orders": ["partition INTEGER", "total DOUBLE"], "shipments": ["total DOUBLE"]}
     found = []
     while (word := shell._complete(text, len(found))) is not None:

@@ -33,6 +33,8 @@ _VERSIONS = {
     ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
 }
 
 

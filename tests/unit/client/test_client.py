@@ -87,26 +87,23 @@ def test_keys_nulls_headers_and_every_codec_survive(codec: Compression) -> None:
     run(scenario)
 
 
-def test_a_moved_leader_is_found_and_nothing_is_written_twice_or_out_of_order() -> None:
-    async def main() -> None:
-        async with Broker(1) as one, Broker(2) as two:
-            one.peers = two.peers = [one, two]
-            one.leaders = two.leaders
-            one.logs = two.logs
-            one.add_topic("t", leader_id=1)
-            async with (
-                asyncio.timeout(20),
-                Cluster(one.address, QUICK) as cluster,
-                Producer(cluster) as producer,
-            ):
-                await (await producer.send("t", b"a"))
-                one.leaders[TP] = 2
-                for value in (b"b", b"c", b"d"):
-                    await producer.send("t", value)
-            assert values(two) == [b"a", b"b", b"c", b"d"]
-            assert two.count(ApiKey.PRODUCE) >= 1
-
-    asyncio.run(main())
+async def test_a_moved_leader_is_found_and_nothing_is_written_twice_or_out_of_order() -> None:
+    async with Broker(1) as one, Broker(2) as two:
+        one.peers = two.peers = [one, two]
+        one.leaders = two.leaders
+        one.logs = two.logs
+        one.add_topic("t", leader_id=1)
+        async with (
+            asyncio.timeout(20),
+            Cluster(one.address, QUICK) as cluster,
+            Producer(cluster) as producer,
+        ):
+            await (await producer.send("t", b"a"))
+            one.leaders[TP] = 2
+            for value in (b"b", b"c", b"d"):
+                await producer.send("t", value)
+        assert values(two) == [b"a", b"b", b"c", b"d"]
+        assert two.count(ApiKey.PRODUCE) >= 1
 
 
 def test_an_idempotent_retry_repeats_producer_id_and_sequence() -> None:
@@ -247,51 +244,39 @@ def test_a_producer_creates_topics_only_when_it_may() -> None:
     run(scenario)
 
 
-def test_an_old_node_gets_the_oldest_question() -> None:
-    async def main() -> None:
-        async with Broker(api_versions_max=0) as broker, Cluster(broker.address, QUICK) as cluster:
-            broker.add_topic("t")
-            assert list(await cluster.topics()) == ["t"]
-
-    asyncio.run(main())
+async def test_an_old_node_gets_the_oldest_question() -> None:
+    async with Broker(api_versions_max=0) as broker, Cluster(broker.address, QUICK) as cluster:
+        broker.add_topic("t")
+        assert list(await cluster.topics()) == ["t"]
 
 
-def test_nobody_there_is_said_at_once_and_by_name() -> None:
-    async def main() -> None:
-        async with Broker() as broker:
-            address = broker.address
-        async with Cluster(address, QUICK) as cluster:
-            with pytest.raises(Unreachable, match=f"no node answers at {address}"):
-                await cluster.probe()
-
-    asyncio.run(main())
+async def test_nobody_there_is_said_at_once_and_by_name() -> None:
+    async with Broker() as broker:
+        address = broker.address
+    async with Cluster(address, QUICK) as cluster:
+        with pytest.raises(Unreachable, match=f"no node answers at {address}"):
+            await cluster.probe()
 
 
-def test_the_second_bootstrap_address_is_used_when_the_first_is_dead() -> None:
-    async def main() -> None:
-        async with Broker() as dead:
-            address = dead.address
-        async with Broker() as broker, Cluster(f"{address},{broker.address}", QUICK) as cluster:
-            assert (await cluster.probe()).cluster_id == "fake"
-
-    asyncio.run(main())
+async def test_the_second_bootstrap_address_is_used_when_the_first_is_dead() -> None:
+    async with Broker() as dead:
+        address = dead.address
+    async with Broker() as broker, Cluster(f"{address},{broker.address}", QUICK) as cluster:
+        assert (await cluster.probe()).cluster_id == "fake"
 
 
-def test_a_port_that_is_not_kafka_is_recognized() -> None:
-    async def main() -> None:
-        async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            await writer.drain()
-            writer.close()
+async def test_a_port_that_is_not_kafka_is_recognized() -> None:
+    async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
 
-        server = await asyncio.start_server(http, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with server, Cluster(f"127.0.0.1:{port}", QUICK) as cluster:
-            with pytest.raises((Unavailable, PeerError)):
-                await cluster.probe()
-
-    asyncio.run(main())
+    server = await asyncio.start_server(http, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Cluster(f"127.0.0.1:{port}", QUICK) as cluster:
+        with pytest.raises((Unavailable, PeerError)):
+            await cluster.probe()
 
 
 def test_a_silent_node_condemns_its_connection_and_the_next_one_works() -> None:
@@ -353,22 +338,19 @@ def test_a_consumer_starts_in_the_middle_of_a_batch() -> None:
     run(scenario)
 
 
-def test_a_consumer_follows_a_moved_leader() -> None:
-    async def main() -> None:
-        async with Broker(1) as one, Broker(2) as two:
-            one.peers = two.peers = [one, two]
-            one.leaders, one.logs = two.leaders, two.logs
-            one.add_topic("t", leader_id=1)
-            one.append(TP, build_batch([Record(key=None, value=b"a")]))
-            options = FetchOptions(max_wait_ms=50)
-            async with Cluster(one.address, QUICK) as cluster, Consumer(cluster, options) as consumer:
-                consumer.assign({TP: 0})
-                assert [r.record.value async for r in consumer.records({TP: 1})] == [b"a"]
-                one.leaders[TP] = 2
-                two.append(TP, build_batch([Record(key=None, value=b"b")]))
-                assert [r.record.value async for r in consumer.records({TP: 2})] == [b"b"]
-
-    asyncio.run(main())
+async def test_a_consumer_follows_a_moved_leader() -> None:
+    async with Broker(1) as one, Broker(2) as two:
+        one.peers = two.peers = [one, two]
+        one.leaders, one.logs = two.leaders, two.logs
+        one.add_topic("t", leader_id=1)
+        one.append(TP, build_batch([Record(key=None, value=b"a")]))
+        options = FetchOptions(max_wait_ms=50)
+        async with Cluster(one.address, QUICK) as cluster, Consumer(cluster, options) as consumer:
+            consumer.assign({TP: 0})
+            assert [r.record.value async for r in consumer.records({TP: 1})] == [b"a"]
+            one.leaders[TP] = 2
+            two.append(TP, build_batch([Record(key=None, value=b"b")]))
+            assert [r.record.value async for r in consumer.records({TP: 2})] == [b"b"]
 
 
 def test_an_offset_out_of_range_is_an_error_or_a_fresh_start() -> None:

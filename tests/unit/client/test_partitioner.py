@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.client.options import Address, parse_bootstrap
+from chronik.client.options import BrokerAddress, parse_bootstrap
 from chronik.client.partitioner import murmur2, partition_for_key
 
 
@@ -33,13 +33,13 @@ def test_a_key_has_one_partition_in_range(key: bytes, count: int) -> None:
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [
-        ("a:1", [Address("a", 1)]),
-        ("a, b:2 ,", [Address("a", 9092), Address("b", 2)]),
-        ("[::1]:5", [Address("::1", 5)]),
-        ("[::1]", [Address("::1", 9092)]),
+        ("a:1", [BrokerAddress("a", 1)]),
+        ("a, b:2 ,", [BrokerAddress("a", 9092), BrokerAddress("b", 2)]),
+        ("[::1]:5", [BrokerAddress("::1", 5)]),
+        ("[::1]", [BrokerAddress("::1", 9092)]),
     ],
 )
-def test_bootstrap_lists(text: str, addresses: list[Address]) -> None:
+def test_bootstrap_lists(text: str, addresses: list[BrokerAddress]) -> None:
     assert list(parse_bootstrap(text)) == addresses
 
 

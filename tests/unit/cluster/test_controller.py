@@ -7,10 +7,10 @@ import pytest
 from chronik.cluster.controller import (
     CUT_OFF_SECONDS_MAX,
     DEAD_SECONDS_MAX,
-    LEASE_SECONDS,
     SILENCE_SECONDS_MAX,
     is_gone,
 )
+from chronik.cluster.lease import LEASE_SECONDS
 
 NOW = 100.0
 
@@ -29,11 +29,14 @@ NOW = 100.0
     ],
 )
 def test_who_is_gone(heard_ago: float, gone_ago: float | None, is_dead: bool, expected: bool) -> None:
-    gone_since = None if gone_ago is None else NOW - gone_ago
-    assert is_gone(now=NOW, heard=NOW - heard_ago, gone_since=gone_since, is_dead=is_dead) is expected
+    disconnected_since = None if gone_ago is None else NOW - gone_ago
+    assert (
+        is_gone(now=NOW, heard=NOW - heard_ago, disconnected_since=disconnected_since, is_dead=is_dead)
+        is expected
+    )
 
 
 def test_nobody_is_fenced_while_it_may_hold_a_lease() -> None:
     """Unless its process is known to be no more."""
-    for gone_since in (None, 0.0):
-        assert not is_gone(now=LEASE_SECONDS, heard=0.0, gone_since=gone_since, is_dead=False)
+    for disconnected_since in (None, 0.0):
+        assert not is_gone(now=LEASE_SECONDS, heard=0.0, disconnected_since=disconnected_since, is_dead=False)

@@ -9,29 +9,45 @@ from uuid import UUID
 
 import pytest
 
-from chronik.cluster.controller import quorum_changes
 from chronik.cluster.operations import ClusterOperations, Moved
+from chronik.cluster.voters import quorum_changes
 from chronik.metadata import commands as c
 from chronik.metadata import events as e
+from chronik.metadata.commands import CommandEntry, encode_entry
+from chronik.metadata.levels import LEVEL_FIRST, LEVEL_LAST
 from chronik.metadata.reassignment import is_moving
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition
-from chronik.raft import ChangeKind, ConfigChange, Membership
+from chronik.raft import Membership
 from tests.unit.server.harness import InstantLog
 
 ORDERS = UUID(int=77)
+
+
+class LateLog(InstantLog):
+    """A log of which this node has not seen the newest entries: they come with the next that it appends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missed: list[bytes] = []
+
+    async def append(self, data: bytes) -> int:
+        missed, self.missed = self.missed, []
+        for entry in missed:
+            await super().append(entry)
+        return await super().append(data)
 
 
 class World:
     """A cluster whose leaders let added replicas into the ISR as soon as they hear of them."""
 
     def __init__(self, brokers: int = 3, partitions: int = 6, factor: int = 3) -> None:
-        self.log = InstantLog()
+        self.log = LateLog()
         self.store = MetadataStore(self.log, origin=1)
         self.log.listener = self.store
         self.membership = Membership(voters=tuple(range(1, brokers + 1)))
         self.operations = ClusterOperations(
-            node_id=brokers, metadata=self.store, quorum=lambda: self.membership
+            node_id=brokers, metadata=self.store, quorum=lambda: self.membership, voters=3
         )
         self.lazy: set[int] = set()
         """Brokers that never catch up."""
@@ -43,7 +59,8 @@ class World:
             tuple((number + step) % brokers + 1 for step in range(factor)) for number in range(partitions)
         )
 
-    async def begin(self) -> None:
+    async def begin(self, level: int = LEVEL_LAST) -> None:
+        await self.store.submit(c.SetLevel(level=level))
         for broker in range(1, self._brokers + 1):
             await self.register(broker)
         await self.store.submit(c.CreateTopic(name="orders", topic_id=ORDERS, assignments=self._assignments))
@@ -89,6 +106,11 @@ class World:
             while not holds():
                 await events.next_batch()
 
+    async def until_votes(self, broker: int, votes: bool) -> None:
+        for _ in range(10):  # a command takes a few turns of the loop
+            await asyncio.sleep(0)
+        assert self.store.state.brokers[broker].votes is votes
+
     @property
     def partitions(self) -> tuple[Any, ...]:
         topic = self.store.state.topics.get("orders")
@@ -102,8 +124,8 @@ class World:
 
     def align(self) -> None:
         """What the controller does with the quorum."""
-        for change in quorum_changes(self.store.state, self.membership):
-            self.membership = self.membership.changed(change)
+        while changes := quorum_changes(self.store.state, self.membership):
+            self.membership = self.membership.changed(changes[0])
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -221,6 +243,36 @@ def test_removals_that_are_refused(node: int, fenced: tuple[int, ...], code: Err
     run(work())
 
 
+def test_a_node_that_was_cut_off_catches_up_before_it_answers() -> None:
+    """Were it to say that there is no node 4, the operator would switch off one that still holds records."""
+
+    async def work() -> None:
+        world = World(brokers=3)
+        await world.begin()
+        admitted = c.RegisterBroker(
+            broker_id=4, incarnation=UUID(int=4), endpoints={"kafka": c.Endpoint(host="h", port=9004)}
+        )
+        world.log.missed.append(encode_entry(CommandEntry(2, 1, admitted)))
+        assert 4 not in world.store.state.brokers
+        assert "can be switched off" in await world.operations.remove_node(4)
+
+        world.log.missed.append(encode_entry(CommandEntry(2, 2, c.AdmitNode(broker_id=4))))
+        world.log.missed.append(encode_entry(CommandEntry(2, 3, admitted)))
+        with pytest.raises(RequestError, match="belongs to the cluster already"):
+            await world.operations.add_node({"node_id": 4, "kafka": "h:9004"})
+
+        world.log.missed.append(
+            encode_entry(CommandEntry(2, 4, c.FenceBroker(broker_id=4, broker_epoch=epoch_of(world, 4))))
+        )
+        assert await world.operations.rebalance(dry_run=True) == Moved(0, 0)
+
+    run(work())
+
+
+def epoch_of(world: World, broker: int) -> int:
+    return world.store.state.brokers[broker].epoch
+
+
 def test_nodes_that_cannot_be_added() -> None:
     async def work() -> None:
         world = World()
@@ -234,19 +286,73 @@ def test_nodes_that_cannot_be_added() -> None:
     run(work())
 
 
-def test_the_quorum_follows_the_cluster_step_by_step() -> None:
+def test_an_observer_votes_in_place_of_another_node_when_it_is_promoted() -> None:
     async def work() -> None:
-        world = World(brokers=3, partitions=1)
+        world = World(brokers=4, partitions=1)
         await world.begin()
-        assert quorum_changes(world.store.state, world.membership) == []
-        await world.register(4)
-        await world.register(5)
-        changes = quorum_changes(world.store.state, Membership(voters=(1, 2, 3), learners=(4,)))
-        assert changes == [ConfigChange(ChangeKind.PROMOTE, 4), ConfigChange(ChangeKind.ADD_LEARNER, 5)]
+        world.align()
+        assert world.membership == Membership((1, 2, 3), (4,))
+        promotion = asyncio.ensure_future(world.operations.promote(4))
+        await world.until_votes(4, True)
+        assert not promotion.done(), "the controller has not seen it"
+        world.align()
+        assert await promotion == "Node 4 votes on metadata."
+        assert world.membership == Membership((1, 2, 4), (3,))
+        demotion = asyncio.ensure_future(world.operations.demote(1))
+        await world.until_votes(1, False)
+        world.align()
+        await demotion
+        assert world.membership == Membership((2, 3, 4), (1,))
+        await world.register(1)
+        world.align()
+        assert world.membership == Membership((2, 3, 4), (1,)), "it is remembered when the node comes again"
+
+    run(work())
+
+
+def test_votes_that_cannot_be_given_or_taken() -> None:
+    async def work() -> None:
+        world = World(brokers=4, partitions=1)
+        await world.begin()
+        world.align()
+        for node in (1, 2, 3):
+            await world.operations.promote(node)
+        with pytest.raises(RequestError, match="demote one of them first"):
+            await world.operations.promote(4)
+        with pytest.raises(RequestError, match="no node 9"):
+            await world.operations.promote(9)
         await world.fence(4)
-        await world.store.submit(c.RemoveNode(broker_id=5))
-        changes = quorum_changes(world.store.state, Membership(voters=(1, 2, 3, 5), learners=(4,)))
-        assert changes == [ConfigChange(ChangeKind.REMOVE, 5)]
-        assert quorum_changes(world.store.state, Membership(voters=(5,)))[0].kind is ChangeKind.ADD_LEARNER
+        with pytest.raises(RequestError, match="is down"):
+            await world.operations.promote(4)
+        with pytest.raises(RequestError, match="no other node could vote"):
+            await world.operations.demote(1)
+        assert world.store.state.brokers[1].votes is True
+
+    run(work())
+
+
+def test_nobody_is_promoted_while_a_node_may_go_back_to_a_release_that_does_not_know_it() -> None:
+    async def work() -> None:
+        world = World(brokers=4, partitions=1)
+        await world.begin(level=LEVEL_FIRST)
+        world.align()
+        for change in (world.operations.promote, world.operations.demote):
+            with pytest.raises(RequestError, match="chronik upgrade finalize"):
+                await change(4)
+
+    run(work())
+
+
+def test_the_only_voter_of_two_nodes_can_be_removed() -> None:
+    async def work() -> None:
+        world = World(brokers=2, partitions=2, factor=1)
+        await world.begin()
+        world.align()
+        assert world.membership == Membership((1,), (2,))
+        removal = asyncio.ensure_future(world.operations.remove_node(1))
+        await world.until(lambda: 1 in world.store.state.removed)
+        world.align()
+        await removal
+        assert world.membership == Membership((2,))
 
     run(work())

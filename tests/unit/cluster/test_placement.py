@@ -66,6 +66,29 @@ def test_replicas_cover_as_many_racks_as_they_can(rack_count: int, per_rack: int
             assert max(used.values()) - min(used.values()) <= 1
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from((None, "a", "b", "c", "d")), min_size=1, max_size=9),
+    st.integers(1, 20),
+    st.integers(0, 50),
+    st.data(),
+)
+def test_no_two_replicas_share_a_rack_while_there_are_others(
+    racks: list[str | None], partitions: int, start: int, data: st.DataObject
+) -> None:
+    """Racks of any size; a broker without one stands for itself."""
+    factor = data.draw(st.integers(1, len(racks)))
+    places = [rack or f"alone-{id}" for id, rack in enumerate(racks)]
+    slots = [Slot(id, rack) for id, rack in enumerate(racks)]
+    for replicas in place(slots, partitions, factor, start=start):
+        used = Counter(places[id] for id in replicas)
+        assert len(used) == min(factor, len(set(places)))
+        # A rack gets another replica only when all others have as many, or no broker left.
+        for rack, count in used.items():
+            for other in set(places) - {rack}:
+                assert used[other] >= count - 1 or used[other] == places.count(other)
+
+
 def test_added_partitions_continue_where_the_first_ones_ended() -> None:
     slots = [Slot(1), Slot(2), Slot(3)]
     assert place(slots, 6, 2, start=4) == place(slots, 4, 2, start=4) + place(

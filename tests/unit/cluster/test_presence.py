@@ -11,7 +11,7 @@ from chronik.metadata import events as e
 from chronik.model import ErrorCode, NodeId
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
-from tests.unit.server.harness import CONNECTION, Harness
+from tests.unit.server.harness import Harness, answer
 
 TURNS = 20
 
@@ -31,7 +31,7 @@ class Asked:
         frame = encode_request(api_key, version, 1, "test", fields)
         header, offset = parse_request_header(frame, 4)
         self._key, self._version = api_key, version
-        self._task = asyncio.ensure_future(harness.dispatcher.dispatch(header, frame, offset, CONNECTION))
+        self._task = asyncio.ensure_future(answer(harness.dispatcher, header, frame, offset))
 
     async def is_answered_now(self) -> bool:
         for _ in range(TURNS):
@@ -64,7 +64,7 @@ def test_who_asks_for_a_leader_that_just_died_hears_of_its_successor() -> None:
     harness.topic("orders", (1, 2, 3))
 
     async def run() -> None:
-        harness.gone_since[1] = harness.now
+        harness.disconnected_since[1] = harness.now
         asked = ask_for_orders(harness)
         assert not await asked.is_answered_now()
         await harness.store.submit(fence(harness, 1))
@@ -81,13 +81,13 @@ def test_other_leaders_are_told_at_once() -> None:
     harness.topic("others", (1, 3, 2))
 
     async def run() -> None:
-        harness.gone_since[1] = harness.now
+        harness.disconnected_since[1] = harness.now
         assert await ask_for_orders(harness).is_answered_now()
         by_id = {"name": None, "topic_id": harness.store.state.topics["others"].topic_id}
         for topics in (None, [{"name": "others"}], [by_id]):
             asked = Asked(harness, ApiKey.METADATA, 12, topics=topics)
             assert not await asked.is_answered_now()
-        harness.gone_since.clear()  # it is back
+        harness.disconnected_since.clear()  # it is back
         await asked.answer()
 
     asyncio.run(run())
@@ -98,7 +98,7 @@ def test_a_leader_that_only_this_node_lost_is_named_again_after_a_moment() -> No
     harness.topic("orders", (1, 2, 3))
 
     async def run() -> None:
-        harness.gone_since[1] = harness.now
+        harness.disconnected_since[1] = harness.now
         asked = ask_for_orders(harness)
         assert not await asked.is_answered_now()
         harness.now += DOUBT_SECONDS_MAX
@@ -116,7 +116,7 @@ def test_only_a_refusal_that_was_asked_for_since_tells_of_a_death() -> None:
     harness.now += 10
     presence.refused(2, harness.now)
     assert not presence.is_dead(2), "it is connected"
-    harness.gone_since[2] = harness.now + 1
+    harness.disconnected_since[2] = harness.now + 1
     assert not presence.is_dead(2), "that was before its connections broke"
     presence.refused(2, harness.now + 2)
     assert presence.is_dead(2)
@@ -142,7 +142,7 @@ def test_who_looks_for_a_coordinator_that_just_died_hears_of_its_successor() -> 
     found = harness.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
 
     async def run() -> None:
-        harness.gone_since[found.node_id] = harness.now
+        harness.disconnected_since[found.node_id] = harness.now
         asked = Asked(harness, ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
         assert not await asked.is_answered_now()
         await harness.store.submit(fence(harness, found.node_id))

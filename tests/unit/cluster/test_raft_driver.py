@@ -12,10 +12,10 @@ import pytest
 
 from chronik.cluster.raft_driver import ELECTION_TICKS, TICK_SECONDS, RaftDriver
 from chronik.cluster.raft_storage import RaftStorage
-from chronik.metadata.store import Committed
+from chronik.metadata.store import CommittedCommand
 from chronik.metrics import WriteStages
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Unavailable
-from chronik.raft import decode, encode
+from chronik.raft import Membership, decode, encode
 from chronik.raft.messages import AppendEntries, Message
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
@@ -30,11 +30,16 @@ class Applied:
     def __init__(self) -> None:
         self.commands: list[tuple[int, bytes]] = []
 
-    def on_committed(self, entries: Sequence[Committed]) -> None:
+    def on_committed(self, entries: Sequence[CommittedCommand]) -> None:
         self.commands += [(entry.index, bytes(entry.data)) for entry in entries]
 
     def on_applied(self, index: int) -> None:
         pass
+
+    def on_quorum_changed(self) -> None: ...
+
+    def snapshot(self) -> bytes:
+        return b""
 
     def on_lost(self, why: str) -> None:
         pass
@@ -112,7 +117,6 @@ async def several(
             storage=RaftStorage(store, log, ROOT),
             transport=wires,
             rng=random.Random(node_id),
-            take_snapshot=bytes,
             stages=stages[node_id],
         )
     for node_id, driver in wires.nodes.items():
@@ -155,16 +159,16 @@ def test_the_lease_of_a_leader_that_hears_nobody_ends() -> None:
         wires = await three(loop, {}, {})
         (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
         cut_off, others = wires.nodes[leader], [n for n in wires.nodes if n != leader]
-        assert loop.time() - cut_off.lease_start < ELECTION_TICKS * TICK_SECONDS / 2
+        assert loop.time() - cut_off.lease.start < ELECTION_TICKS * TICK_SECONDS / 2
         survivor, silent = (wires.nodes[node_id] for node_id in others)
         await silent.stop()
         await asyncio.sleep(2)
-        assert loop.time() - cut_off.lease_start < ELECTION_TICKS * TICK_SECONDS / 2, "a majority is there"
+        assert loop.time() - cut_off.lease.start < ELECTION_TICKS * TICK_SECONDS / 2, "a majority is there"
         await survivor.stop()
         last, stepped_down = loop.time(), False
         while loop.time() - last < 3 * ELECTION_TICKS * TICK_SECONDS:
             await asyncio.sleep(TICK_SECONDS)
-            assert cut_off.lease_start <= last
+            assert cut_off.lease.start <= last
             stepped_down = stepped_down or not cut_off.is_leader
         assert stepped_down
         assert not cut_off.leads_alone
@@ -200,9 +204,9 @@ def test_messages_that_waited_while_a_node_was_stopped_renew_no_lease() -> None:
         driver._tick()
         for message in waiting:
             driver.step(message)
-        assert driver.lease_start <= began
+        assert driver.lease.start <= began
         await asyncio.sleep(10)
-        assert loop.time() - driver.lease_start < ELECTION_TICKS * TICK_SECONDS, "it goes on as usual"
+        assert loop.time() - driver.lease.start < ELECTION_TICKS * TICK_SECONDS, "it goes on as usual"
         for each in wires.nodes.values():
             await each.stop()
 
@@ -219,15 +223,15 @@ def test_a_leader_without_a_majority_renews_nobodys_lease() -> None:
         (leader,) = [node_id for node_id, driver in wires.nodes.items() if driver.is_leader]
         minority = {leader, leader % 5 + 1}
         cut_at = loop.time()
-        assert all(0.0 < cut_at - driver.lease_start < 0.3 for driver in wires.nodes.values())
+        assert all(0.0 < cut_at - driver.lease.start < 0.3 for driver in wires.nodes.values())
         wires.loses = lambda message: (message.sender in minority) is not (message.to in minority)
         await asyncio.sleep(0.5)
         assert wires.nodes[leader].is_leader, "it does not know yet"
-        assert all(wires.nodes[node_id].lease_start <= cut_at for node_id in minority)
+        assert all(wires.nodes[node_id].lease.start <= cut_at for node_id in minority)
         await asyncio.sleep(10)
-        assert all(wires.nodes[node_id].lease_start <= cut_at for node_id in minority)
+        assert all(wires.nodes[node_id].lease.start <= cut_at for node_id in minority)
         others = [driver for node_id, driver in wires.nodes.items() if node_id not in minority]
-        assert all(loop.time() - driver.lease_start < 0.3 for driver in others)
+        assert all(loop.time() - driver.lease.start < 0.3 for driver in others)
         for driver in wires.nodes.values():
             await driver.stop()
 
@@ -248,15 +252,43 @@ def test_a_follower_holds_no_lease_from_behind_what_it_has_yet_to_apply() -> Non
         wires.nodes[leader].propose(b"x")
         await asyncio.sleep(5)
         assert wires.nodes[behind].leader_id == leader, "heartbeats come through"
-        assert wires.nodes[behind].lease_start <= proposed_at
+        assert wires.nodes[behind].lease.start <= proposed_at
         wires.loses = lambda _message: False
         await asyncio.sleep(1)
-        assert loop.time() - wires.nodes[behind].lease_start < 0.3
+        assert loop.time() - wires.nodes[behind].lease.start < 0.3
         for driver in wires.nodes.values():
             await driver.stop()
 
     loop.run(main(), seconds_max=100, steps_max=1_000_000)
     assert loop.failures == []
+
+
+def test_commands_wait_in_their_order_while_too_much_is_not_committed() -> None:
+    """S04: the metadata log slows those who write to it down, and refuses nobody."""
+    loop = SimLoop(random.Random(1))
+    applied: dict[int, Applied] = {}
+
+    async def main() -> None:
+        wires = await three(loop, {}, applied)
+        (leader,) = [driver for driver in wires.nodes.values() if driver.is_leader]
+        object.__setattr__(leader._config, "max_uncommitted_bytes", 500)
+        wires.loses = lambda message: isinstance(message, AppendEntries)
+        appending = [asyncio.create_task(leader.append(bytes(300) + b"%d" % number)) for number in range(4)]
+        await asyncio.sleep(2)
+        assert [task.done() for task in appending] == [True, False, False, False]
+        assert not leader.has_room(b""), "a command that is forwarded would overtake"
+        wires.loses = lambda _message: False
+        indexes = await asyncio.gather(*appending)
+        assert indexes == sorted(indexes)
+        await asyncio.sleep(1)
+        assert leader.waits == 3
+        for driver in wires.nodes.values():
+            await driver.stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
+    for node in applied.values():
+        assert [data[-1:] for _, data in node.commands] == [b"0", b"1", b"2", b"3"]
 
 
 def test_survivors_that_split_their_votes_ask_again_soon() -> None:
@@ -300,11 +332,12 @@ def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> N
             storage=RaftStorage(store, log, ROOT),
             transport=NoPeers(),
             rng=random.Random(1),
-            take_snapshot=bytes,
         )
         with pytest.raises(Unavailable):
             driver.propose(b"too early")
+        assert driver.membership == Membership(), "nothing is known before the log is read"
         await driver.start(applied)
+        assert driver.membership.voters == (1,)
         for number in range(3):
             await proposed(driver, b"%d" % number)
             await asyncio.sleep(0.1)

@@ -155,3 +155,26 @@ def test_no_plan_puts_replicas_into_fewer_racks(
             if gone not in move.before or gone in move.target:
                 assert spread[1] >= spread[0]
     assert not any(gone in move.target for move in drain(before, named, gone))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from((None, "a", "b", "c", "d")), min_size=1, max_size=8),
+    st.lists(st.integers(0, 2**32), min_size=1, max_size=12),
+    st.integers(1, 4),
+)
+def test_no_two_replicas_share_a_rack_while_there_are_others(
+    racks: list[str | None], draws: list[int], factor: int
+) -> None:
+    """Wherever they were before: machines may have joined, or been given racks, since."""
+    nodes = list(range(len(racks)))
+    slots_ = [Slot(node, racks[node]) for node in nodes]
+    choices = list(itertools.permutations(nodes, min(factor, len(nodes))))
+    before = placed(*(choices[draw % len(choices)] for draw in draws))
+    lists = after(before, even_out(before, slots_))
+    places = {node: racks[node] or f"alone-{node}" for node in nodes}
+    for replicas in lists:
+        assert len(set(replicas)) == min(factor, len(nodes))
+        used = {places[node] for node in replicas}
+        assert len(used) == min(len(replicas), len(set(places.values())))
+    assert even_out(placed(*lists), slots_) == []

@@ -1,4 +1,4 @@
-"""Committed offsets, and the bytes of `__consumer_offsets`."""
+"""OffsetAndMetadata offsets, and the bytes of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chronik.groups.consumer_group import Part
 from chronik.groups.messages import SavedGroup, SavedMember
-from chronik.groups.offsets import Committed, GroupOffsets
+from chronik.groups.offsets import GroupOffsets, OffsetAndMetadata
 from chronik.groups.records import (
     GroupKey,
     Key,
@@ -29,8 +29,8 @@ TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 
 
-def at(offset: int, record_offset: int = 0, timestamp_ms: int = 0, expire_ms: int = -1) -> Committed:
-    return Committed(offset, -1, "", timestamp_ms, record_offset, expire_ms)
+def at(offset: int, record_offset: int = 0, timestamp_ms: int = 0, expire_ms: int = -1) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, -1, "", timestamp_ms, record_offset, expire_ms)
 
 
 def test_transactional_commits_count_when_the_transaction_does() -> None:
@@ -81,7 +81,7 @@ def test_deleting() -> None:
     ],
 )
 def test_expiry(
-    committed: Committed, empty_since_ms: int | None, subscribed: bool, unstable: bool, expired: bool
+    committed: OffsetAndMetadata, empty_since_ms: int | None, subscribed: bool, unstable: bool, expired: bool
 ) -> None:
     offsets = GroupOffsets()
     offsets.commit(TP, committed)
@@ -117,13 +117,13 @@ def test_unknown_kinds_of_records_are_skipped() -> None:
     assert decode_key(struct.pack(">hh", 12, 0)) is None
 
 
-@given(st.builds(Committed, int64, int32, names, int64, st.just(7), st.just(-1)))
-def test_commits_round_trip(committed: Committed) -> None:
+@given(st.builds(OffsetAndMetadata, int64, int32, names, int64, st.just(7), st.just(-1)))
+def test_commits_round_trip(committed: OffsetAndMetadata) -> None:
     assert decode_committed(encode_committed(committed), record_offset=7) == committed
 
 
 def test_a_commit_with_its_own_expiry_is_kept_in_the_old_format() -> None:
-    committed = Committed(5, -1, "m", 10, 0, 20)
+    committed = OffsetAndMetadata(5, -1, "m", 10, 0, 20)
     data = encode_committed(committed)
     assert data[:2] == b"\x00\x01"
     assert decode_committed(data, record_offset=0) == committed
@@ -131,7 +131,7 @@ def test_a_commit_with_its_own_expiry_is_kept_in_the_old_format() -> None:
 
 def test_the_compact_format_of_commits_is_read() -> None:
     data = struct.pack(">hqi", 4, 42, 3) + b"\x02m" + struct.pack(">q", 9) + b"\x00"
-    assert decode_committed(data, record_offset=1) == Committed(42, 3, "m", 9, 1, -1)
+    assert decode_committed(data, record_offset=1) == OffsetAndMetadata(42, 3, "m", 9, 1, -1)
 
 
 members = st.builds(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chronik.config import Settings
 from chronik.config_file import ConfigError
+from chronik.config_sources import load_settings
 from chronik.local import ClusterLayout, FirstPorts, LayoutError, NodeProcess, ProcessFailed
 from chronik.local.layout import ports_of, taken_port
 
@@ -32,7 +32,7 @@ def test_a_node_can_be_started_from_the_file(tmp_path: Path) -> None:
     ClusterLayout.new(
         tmp_path, 3, FirstPorts(kafka=19092), wal_profile="ultra", auto_create_topics=False
     ).write()
-    settings = Settings.load({"node_id": "2"}, {}, tmp_path / "cluster.toml").settings
+    settings = load_settings({"node_id": "2"}, {}, tmp_path / "cluster.toml").settings
     assert (settings.kafka_port, settings.wal_port, settings.raft_port) == (19093, 9292, 5002)
     assert [peer.id for peer in settings.peers] == [1, 2, 3]
     assert settings.default_replication_factor == 3
@@ -104,3 +104,14 @@ def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(tmp_path: Path) -
     (node.data_dir / "lock").touch()
     node.pid_file.write_text("1\n")
     assert not NodeProcess(node).is_running
+
+
+def test_racks_are_taken_in_turn_and_kept(tmp_path: Path) -> None:
+    made = ClusterLayout.new(tmp_path, 5, FirstPorts(), ("a", "b", "c"))
+    made.write()
+    kept = ClusterLayout.read(tmp_path)
+    assert [peer.rack for peer in kept.peers] == ["a", "b", "c", "a", "b"]
+    assert kept.next_peer().rack == "c"
+    second = load_settings({"node_id": "2"}, {}, kept.path)
+    assert (second.settings.rack, second.origins["rack"]) == ("b", second.origins["kafka_port"])
+    assert load_settings({"node_id": "2", "rack": "z"}, {}, kept.path).settings.rack == "z"

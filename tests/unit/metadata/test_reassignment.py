@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chronik.metadata import commands as c
 from chronik.metadata import events as e
 from chronik.metadata import reassignment
-from chronik.metadata.values import Partition
+from chronik.metadata.values import PartitionRegistration
 from chronik.model import NO_LEADER, ErrorCode, TopicPartition
 from tests.unit.metadata.test_state import ORDERS, Cluster, orders, register
 
@@ -178,6 +178,19 @@ def test_an_unregistered_broker_leads_nothing() -> None:
     assert cluster.do(register(1)).refused is None
 
 
+def test_a_live_broker_is_not_unregistered_for_a_client() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    ask = c.UnregisterBroker(broker_id=1, fenced_only=True)
+    refused = cluster.do(ask).refused
+    assert refused is not None
+    assert refused.code == ErrorCode.invalid_request
+    assert cluster.partition().leader == 1
+    cluster.do(c.FenceBroker(broker_id=1, broker_epoch=cluster.state.brokers[1].epoch))
+    assert cluster.do(ask).refused is None
+    assert 1 not in cluster.state.brokers
+
+
 def test_a_node_being_drained_stays_so_over_a_restart() -> None:
     cluster = Cluster()
     cluster.do(c.DrainNode(broker_id=2))
@@ -194,17 +207,17 @@ targets = st.lists(brokers, min_size=1, max_size=4, unique=True).map(tuple)
 
 
 @st.composite
-def partitions(draw: st.DrawFn) -> Partition:
+def partitions(draw: st.DrawFn) -> PartitionRegistration:
     replicas = draw(targets)
     isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True).map(tuple))
     leader = draw(st.sampled_from((*isr, NO_LEADER)))
-    return Partition(partition=0, replicas=replicas, isr=isr, leader=leader)
+    return PartitionRegistration(partition=0, replicas=replicas, isr=isr, leader=leader)
 
 
 @settings(deadline=None)
 @given(partitions(), st.lists(targets, min_size=1, max_size=4), st.sets(brokers), st.data())
 def test_moves_keep_copies_and_end_at_the_last_target(
-    partition: Partition, wanted: list[tuple[int, ...]], dead: set[int], data: st.DataObject
+    partition: PartitionRegistration, wanted: list[tuple[int, ...]], dead: set[int], data: st.DataObject
 ) -> None:
     def is_alive(broker: int) -> bool:
         return broker not in dead
@@ -225,7 +238,7 @@ def test_moves_keep_copies_and_end_at_the_last_target(
         isr = tuple(r for r in partition.replicas if r in {*partition.isr, *caught_up})
         before = [r for r in isr if r in reassignment.target_of(partition)]
         after = reassignment.complete(
-            Partition(
+            PartitionRegistration(
                 partition=0,
                 replicas=partition.replicas,
                 isr=isr,

@@ -12,8 +12,16 @@ from chronik.metadata import commands as c
 from chronik.metadata import events as e
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Outcome, Partition
-from chronik.model import NO_LEADER, ErrorCode, InvariantViolated, TopicPartition
+from chronik.metadata.values import Outcome, PartitionRegistration
+from chronik.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_LEADER,
+    ErrorCode,
+    InvariantViolated,
+    TooNew,
+    TopicPartition,
+)
 
 ORDERS = UUID(int=10)
 
@@ -39,7 +47,7 @@ class Cluster:
         self.state.applied_index += 1
         return outcome.refused.code
 
-    def partition(self, number: int = 0) -> Partition:
+    def partition(self, number: int = 0) -> PartitionRegistration:
         partition = self.state.partition(TopicPartition("orders", number))
         assert partition is not None
         return partition
@@ -73,14 +81,16 @@ def test_a_new_topic_has_its_full_replica_list_and_a_leader() -> None:
             tp=TopicPartition("orders", 1), topic_id=ORDERS, replicas=(2, 3, 1), previous=None
         ),
     )
-    assert cluster.partition(1) == Partition(partition=1, replicas=(2, 3, 1), isr=(2, 3, 1), leader=2)
+    assert cluster.partition(1) == PartitionRegistration(
+        partition=1, replicas=(2, 3, 1), isr=(2, 3, 1), leader=2
+    )
 
 
 def test_a_fenced_broker_keeps_its_place_but_neither_leads_nor_counts_as_in_sync() -> None:
     cluster = Cluster()
     cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))
     cluster.do(orders())
-    assert cluster.partition() == Partition(partition=0, replicas=(1, 2, 3), isr=(2, 3), leader=2)
+    assert cluster.partition() == PartitionRegistration(partition=0, replicas=(1, 2, 3), isr=(2, 3), leader=2)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,12 @@ def test_a_fenced_broker_keeps_its_place_but_neither_leads_nor_counts_as_in_sync
     [
         (orders(), ErrorCode.topic_already_exists),
         (c.CreateTopic(name="x", topic_id=ORDERS, assignments=((1,),)), ErrorCode.invalid_request),
+        (c.CreateTopic(name="x", topic_id=METADATA_TOPIC_ID, assignments=((1,),)), ErrorCode.invalid_request),
+        (c.CreateTopic(name="x", topic_id=UUID(int=0), assignments=((1,),)), ErrorCode.invalid_request),
+        (
+            c.CreateTopic(name=METADATA_TOPIC, topic_id=UUID(int=9), assignments=((1,),)),
+            ErrorCode.invalid_request,
+        ),
         (c.CreateTopic(name="x", topic_id=UUID(int=9), assignments=()), ErrorCode.invalid_partitions),
         (
             c.CreateTopic(name="x", topic_id=UUID(int=9), assignments=((1, 1),)),
@@ -318,7 +334,7 @@ def test_looking_things_up() -> None:
 
 broker_ids = st.integers(1, 5)
 replica_lists = st.lists(broker_ids, max_size=4).map(tuple)
-topic_ids = st.integers(1, 3).map(lambda number: UUID(int=number))
+topic_ids = st.integers(11, 13).map(lambda number: UUID(int=number))
 single_commands = st.one_of(
     st.builds(register, broker_ids, st.integers(1, 9)),
     st.builds(c.FenceBroker, broker_id=broker_ids, broker_epoch=st.integers(1, 8)),
@@ -367,7 +383,7 @@ LIVELY = [
     register(1),
     register(2),
     register(3),
-    c.CreateTopic(name="a", topic_id=UUID(int=1), assignments=((1, 2),)),
+    c.CreateTopic(name="a", topic_id=UUID(int=11), assignments=((1, 2),)),
 ]
 
 
@@ -376,7 +392,7 @@ LIVELY = [
 def test_apply_is_deterministic_and_survives_a_snapshot_anywhere(history: list[c.Command], cut: int) -> None:
     one, other = ClusterState(), ClusterState()
     for index, command in enumerate([*LIVELY, *history], 1):
-        entry = c.Entry(1, index, command)
+        entry = c.CommandEntry(1, index, command)
         assert one.apply(command, index) == other.apply(c.decode_entry(c.encode_entry(entry)).command, index)
         if index == cut:
             other = decode_snapshot(encode_snapshot(other))
@@ -412,12 +428,12 @@ def test_partitions_keep_their_rules_whatever_is_submitted(history: list[c.Comma
 
 
 def test_an_unknown_command_or_format_is_named() -> None:
-    entry = c.encode_entry(c.Entry(1, 1, c.Noop()))
-    with pytest.raises(c.UnknownCommand, match="format 9"):
+    entry = c.encode_entry(c.CommandEntry(1, 1, c.Noop()))
+    with pytest.raises(TooNew, match="version 9"):
         c.decode_entry(b"\x09" + entry[1:])
     with pytest.raises(c.UnknownCommand, match="nooq"):
         c.decode_entry(entry.replace(b"noop", b"nooq"))
-    with pytest.raises(c.UnknownCommand, match="nothing"):
+    with pytest.raises(c.UnknownCommand, match="empty"):
         c.decode_entry(b"")
-    with pytest.raises(c.UnknownCommand, match="format 9"):
+    with pytest.raises(TooNew, match="version 9"):
         decode_snapshot(b"\x09")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chronik.published.steps import Step, step_path
-from chronik.query.archive import Archive, Archived
-from chronik.query.pushdown import Bounds
+from chronik.published.steps import PublishedStep, step_path
+from chronik.query.archive import Archive, ArchivedTopic
+from chronik.query.messages import QueryError
+from chronik.query.pushdown import RowBounds
 from chronik.query.run import QueryRun, archive_parts, describe
 
 WHEN = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -23,6 +25,7 @@ WHEN = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 class Limits:
     sql_memory_bytes = 64 << 20
     sql_rows_max = 1000
+    sql_result_bytes_max = 1024 * 1024
     sql_seconds_max = 10.0
 
 
@@ -43,13 +46,13 @@ def write(
 
 
 def commit(root: Path, version: int, **given: Any) -> None:
-    step = Step(version=version, topic="orders", **{"topic_id": "one", **given})
+    step = PublishedStep(version=version, topic="orders", **{"topic_id": "one", **given})
     path = root / step_path("orders", version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.encode(step))
 
 
-def rows(archived: Archived, columns: str = "*") -> list[tuple[Any, ...]]:
+def rows(archived: ArchivedTopic, columns: str = "*") -> list[tuple[Any, ...]]:
     connection = duckdb.connect()
     source = " UNION ALL BY NAME ".join(f"({part})" for part in archive_parts(connection, archived))
     return connection.execute(f'SELECT {columns} FROM ({source}) ORDER BY "offset"').fetchall()
@@ -67,14 +70,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(archive: Archive, bounds: Bounds | None = None, topic_id: str = "one") -> Archived:
-    found = archive.look("orders", topic_id, bounds or Bounds())
+def look(archive: Archive, bounds: RowBounds | None = None, topic_id: str = "one") -> ArchivedTopic:
+    found = archive.look("orders", topic_id, bounds or RowBounds())
     assert found is not None
     return found
 
 
 def test_nothing_archived(tmp_path: Path) -> None:
-    assert Archive(tmp_path / "nowhere").look("orders", "one", Bounds()) is None
+    assert Archive(tmp_path / "nowhere").look("orders", "one", RowBounds()) is None
 
 
 def test_decoded_values_are_columns_and_text(root: Path) -> None:
@@ -126,25 +129,25 @@ def test_bounds_decide_which_files_are_read(root: Path) -> None:
     commit(root, 1, ranges={"1": (0, 3)}, offsets={"0": 3, "1": 3}, rows=3, moves={"s/1": f"{DAY}/1.parquet"})
     archive = Archive(root)
     assert len(look(archive).files) == 2
-    assert len(look(archive, Bounds(partition=1)).files) == 1
-    assert look(archive, Bounds(first_offset=3)).files == ()
-    assert look(archive, Bounds(end_offset=0)).files == ()
+    assert len(look(archive, RowBounds(partition=1)).files) == 1
+    assert look(archive, RowBounds(first_offset=3)).files == ()
+    assert look(archive, RowBounds(end_offset=0)).files == ()
     day = int(WHEN.timestamp() * 1000)
-    assert len(look(archive, Bounds(first_timestamp_ms=day)).files) == 2
-    assert look(archive, Bounds(first_timestamp_ms=day + 86_400_000)).files == ()
+    assert len(look(archive, RowBounds(first_timestamp_ms=day)).files) == 2
+    assert look(archive, RowBounds(first_timestamp_ms=day + 86_400_000)).files == ()
 
 
 def test_files_that_were_replaced_are_not_read_twice(root: Path) -> None:
     write(root, f"{DAY}/1.parquet", range(3), ONE, [{"id": n} for n in range(3)])
     moves = {"s/1": f"{DAY}/1.parquet"}
     commit(root, 1, kind="compact", offsets={"0": 3}, moves=moves, removes=(f"{DAY}/0.parquet",))
-    archived = look(Archive(root), Bounds(first_offset=2))
+    archived = look(Archive(root), RowBounds(first_offset=2))
     assert [path.name for path, _, _ in archived.files] == ["1.parquet"]
 
 
 def test_a_topic_made_anew_has_an_archive_of_its_own(root: Path) -> None:
     archive = Archive(root)
-    assert archive.look("orders", "two", Bounds()) is None
+    assert archive.look("orders", "two", RowBounds()) is None
     write(root, f"{DAY}/1.parquet", range(1), ONE, [{"id": 100}])
     commit(
         root,
@@ -166,22 +169,34 @@ def test_a_topic_made_anew_has_an_archive_of_its_own(root: Path) -> None:
         moves={"s/2": f"{DAY}/2.parquet"},
         removes=both,
     )
-    assert archive.look("orders", "two", Bounds()) is None, "nobody can tell its records apart"
+    assert archive.look("orders", "two", RowBounds()) is None, "nobody can tell its records apart"
 
 
 def test_tables_of_other_formats_are_left_alone(tmp_path: Path) -> None:
     commit(tmp_path, 0, ranges={"0": (0, 3)}, offsets={"0": 3}, rows=3)
-    assert Archive(tmp_path).look("orders", "one", Bounds()) is None
+    assert Archive(tmp_path).look("orders", "one", RowBounds()) is None
 
 
 def test_a_query_may_read_the_archive_and_nothing_else(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = QueryRun(tmp_path_factory.mktemp("sql"), Limits(), "SELECT count(*) FROM orders", 10, (root,))
+    own = tmp_path_factory.mktemp("sql")
+    run = QueryRun(own, Limits(), "SELECT count(*) FROM orders", 10, (root,))
     try:
         run.add_table("orders", [], {0: 3}, look(Archive(root)))
-        assert run.rows("json")["rows"] == [[3]]
+        run.rows("json", own / "result", 0.0)
+        assert json.loads((own / "result").read_bytes())["rows"] == [[3]]
         with pytest.raises(duckdb.Error):
             run.connection.execute("SELECT * FROM read_text('/etc/passwd')")
     finally:
         run.stop()
+
+
+@pytest.mark.parametrize("what", ["a step", "a file"])
+def test_a_damaged_archive_is_told_in_a_sentence(root: Path, what: str) -> None:
+    """It was an internal error with a traceback in the log."""
+    path = root / (step_path("orders", 0) if what == "a step" else f"{DAY}/0.parquet")
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(QueryError) as refused:
+        look(Archive(root))
+    assert (refused.value.status, refused.value.code) == (503, "archive_damaged")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronik.published.paths import PATHS_FILE, PATHS_MAX
+from chronik.query.dsl import Translator
 from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex, find
 from chronik.query.messages import QueryError
 from chronik.records.reader import Row
@@ -159,6 +160,11 @@ def test_queries_without_meaning_are_refused(index: TopicIndex, query: Any) -> N
     with pytest.raises(QueryError) as refused:
         offsets(index, query)
     assert refused.value.status == 400
+
+
+def test_a_phrase_without_end_is_refused(index: TopicIndex) -> None:
+    with pytest.raises(QueryError, match="at most 256 words"):
+        Translator(index.snapshot.index, ()).translate({"match_phrase": {"note": "a " * 300}})
 
 
 def test_a_query_that_nests_without_end_is_refused(index: TopicIndex) -> None:

@@ -11,7 +11,7 @@ from chronik.query.pacing import (
     BACKLOG_BYTES_MIN,
     PAUSE_SECONDS,
     SECONDS_MAX,
-    Pace,
+    IndexerPace,
     Processors,
 )
 
@@ -25,7 +25,9 @@ class World:
         self.left = free
         self.free_from = float("inf")
         self.backlog_bytes = BACKLOG_BYTES_MIN
-        self.pace = Pace(lambda: self.backlog_bytes, cast(Processors, self), lambda: self.now, self.sleep)
+        self.pace = IndexerPace(
+            lambda: self.backlog_bytes, cast(Processors, self), lambda: self.now, self.sleep
+        )
 
     def free(self) -> float:
         return self.count if self.now >= self.free_from else self.left

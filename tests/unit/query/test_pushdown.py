@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import duckdb
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from chronik.query.messages import QueryError
-from chronik.query.pushdown import Bounds, Plan, read_plan
+from chronik.query.pushdown import PushdownPlan, RowBounds
+from chronik.query.run import QueryRun
 
 
-def plan(query: str) -> Plan:
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+class Limits:
+    sql_memory_bytes = 64 * 1024 * 1024
+    sql_rows_max = 10
+    sql_result_bytes_max = 1024 * 1024
+    sql_seconds_max = 5.0
 
-        def evaluate(expression: str) -> int | None:
-            try:
-                return int(connection.execute(f"SELECT {expression}").fetchall()[0][0])
-            except duckdb.Error:
-                return None
 
-        ((serialized,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-        return read_plan(query, serialized, evaluate)
+def plan(query: str) -> PushdownPlan:
+    with tempfile.TemporaryDirectory() as root:
+        run = QueryRun(Path(root), Limits(), query, 10)
+        try:
+            return run.plan_reading()
+        finally:
+            run.stop()
 
 
 @pytest.mark.parametrize(
@@ -42,24 +47,24 @@ def test_tables(query: str, tables: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("where", "bounds"),
     [
-        ('"offset" >= 5', Bounds(first_offset=5)),
-        ('"offset" > 5 AND "offset" <= 9', Bounds(first_offset=6, end_offset=10)),
-        ('o."offset" = 7', Bounds(first_offset=7, end_offset=8)),
-        ("partition = 2 AND customer = 'ada'", Bounds(partition=2)),
-        ("timestamp >= TIMESTAMP '2026-01-01'", Bounds(first_timestamp_ms=1767225600000)),
-        ("timestamp > '2026-01-01'", Bounds(first_timestamp_ms=1767225600000)),
-        ("timestamp > TIMESTAMP '2026-01-01' - INTERVAL 1 DAY", Bounds(first_timestamp_ms=1767139200000)),
-        ("customer = 'é' AND \"offset\" > 3 + 4", Bounds(first_offset=8)),
-        ('"offset" > 5 OR partition = 1', Bounds()),
-        ('NOT ("offset" > 5)', Bounds()),
-        ('"offset" > total', Bounds()),
-        ('"offset" > (SELECT 3)', Bounds()),
-        ("\"offset\" > 'x'", Bounds()),
-        ("timestamp < now()", Bounds()),
-        ("partition > 3", Bounds()),
+        ('"offset" >= 5', RowBounds(first_offset=5)),
+        ('"offset" > 5 AND "offset" <= 9', RowBounds(first_offset=6, end_offset=10)),
+        ('o."offset" = 7', RowBounds(first_offset=7, end_offset=8)),
+        ("partition = 2 AND customer = 'ada'", RowBounds(partition=2)),
+        ("timestamp >= TIMESTAMP '2026-01-01'", RowBounds(first_timestamp_ms=1767225600000)),
+        ("timestamp > '2026-01-01'", RowBounds(first_timestamp_ms=1767225600000)),
+        ("timestamp > TIMESTAMP '2026-01-01' - INTERVAL 1 DAY", RowBounds(first_timestamp_ms=1767139200000)),
+        ("customer = 'é' AND \"offset\" > 3 + 4", RowBounds(first_offset=8)),
+        ('"offset" > 5 OR partition = 1', RowBounds()),
+        ('NOT ("offset" > 5)', RowBounds()),
+        ('"offset" > total', RowBounds()),
+        ('"offset" > (SELECT 3)', RowBounds()),
+        ("\"offset\" > 'x'", RowBounds()),
+        ("timestamp < now()", RowBounds()),
+        ("partition > 3", RowBounds()),
     ],
 )
-def test_bounds(where: str, bounds: Bounds) -> None:
+def test_bounds(where: str, bounds: RowBounds) -> None:
     assert plan(f"SELECT * FROM orders o WHERE {where}").bounds == bounds
 
 
@@ -69,7 +74,7 @@ def test_bounds_are_not_taken_from_parts_of_a_query() -> None:
         'SELECT * FROM a JOIN b USING (k) WHERE a."offset" > 5',
         'WITH x AS (SELECT * FROM a) SELECT * FROM x WHERE "offset" > 5',
     ):
-        assert plan(query).bounds == Bounds()
+        assert plan(query).bounds == RowBounds()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from chronik.query.columns import SCHEMA
+from chronik.query.column_reader import SCHEMA
 from chronik.query.tables import PartitionColumns, table_source
 
 
@@ -87,3 +89,33 @@ def test_leftovers_that_do_not_fit_are_removed(tmp_path: Path, name: str) -> Non
     again = PartitionColumns(tmp_path)
     assert again.position == 1
     assert not (tmp_path / name).exists()
+
+
+def test_a_value_nested_deeper_than_the_engine_likes_costs_nothing_else() -> None:
+    deep = b'{"deep":' * 500 + b"1" + b"}" * 500
+    names, rows = table([{"id": 1}, deep, b'{"\\ud800": 1, "id": 5}', b'{"id": ' + b"[" * 5_000, {"id": 2}])
+    assert ("id", "BIGINT") in names
+    assert [row["id"] for row in rows] == [1, None, None, None, 2]
+    assert rows[1]["value"] == deep.decode()
+    assert rows[2]["value"] == '{"\\ud800": 1, "id": 5}'
+
+
+def test_the_kernels_are_warmed_with_the_types_that_the_scanner_uses() -> None:
+    """The SQL process compiles nothing once it is confined: it could not keep what it compiles."""
+    code = (
+        "from chronik.columns import kernels, scanner, warming\n"
+        "from chronik.records.compression import Compression\n"
+        "from chronik.records.reader import Record\n"
+        "from chronik.records.writer import build_batch\n"
+        "warming.warm()\n"
+        "names = ('index_batches', 'scan_records', 'measure_headers', 'scan_headers')\n"
+        "before = [len(getattr(kernels, name).signatures) for name in names]\n"
+        "records = [Record(key=b'k', value=b'v', headers=(('a', b'b'),), timestamp_ms=1)]\n"
+        "for codec in (Compression.NONE, Compression.ZSTD):\n"
+        "    data = memoryview(bytes(build_batch(records, compression=codec)))\n"
+        "    one = scanner.Scanner(['partition', 'offset', 'timestamp', 'key', 'value', 'headers'], '', 0)\n"
+        "    assert sum(part.num_rows for part in one.scan(data, scanner.RecordWindow())) == 1\n"
+        "after = [len(getattr(kernels, name).signatures) for name in names]\n"
+        "assert before == after == [1, 1, 1, 1], (before, after)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -14,8 +14,8 @@ from chronik.client.visibility import AbortedTransaction
 from chronik.model import TopicPartition
 from chronik.query import tail as tail_module
 from chronik.query.history import History
-from chronik.query.index import Snapshot, TopicIndex
-from chronik.query.indexer import Indexer, Topic
+from chronik.query.index import IndexSnapshot, TopicIndex
+from chronik.query.indexer import IndexedTopic, Indexer
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 from chronik.query.tail import Tail
@@ -85,7 +85,7 @@ class Place:
     """A topic of which everything before an offset is indexed and the rest is in its tail."""
 
     def __init__(self, path: Path, split: int, target: int = 0) -> None:
-        self.topic = Topic("orders", "id", TopicIndex(path), targets={0: target})
+        self.topic = IndexedTopic("orders", "id", TopicIndex(path), targets={0: target})
         tail = self.topic.tails[0] = Tail(0)
         for part in parts():
             tail.add(part)
@@ -110,11 +110,11 @@ class Published:
 
     ends: ClassVar = {0: 60}
 
-    def __init__(self, whole: Place, topic: Topic, moves: int) -> None:
+    def __init__(self, whole: Place, topic: IndexedTopic, moves: int) -> None:
         self._whole, self._topic, self._moves = whole, topic, moves
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> IndexSnapshot:
         if self._moves:
             self._moves -= 1
             self._topic.starts[0] += 1
@@ -168,13 +168,13 @@ def test_a_page_of_everything_reads_no_more_than_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    whole = tail_module.Batch.rows
+    whole = tail_module.FetchedBatch.rows
 
-    def rows(batch: tail_module.Batch) -> Any:
+    def rows(batch: tail_module.FetchedBatch) -> Any:
         read.append(batch.header.base_offset)
         return whole(batch)
 
-    monkeypatch.setattr(tail_module.Batch, "rows", rows)
+    monkeypatch.setattr(tail_module.FetchedBatch, "rows", rows)
     place = Place(tmp_path, 0)
     assert place.search({"match_all": {}}, size=0).total == 54
     assert read == []
@@ -222,9 +222,10 @@ def test_a_tail_gives_its_parts_in_order_and_lets_go_of_what_is_indexed() -> Non
     first = kept.next_part(0)
     assert first is not None
     assert first.fetch_offset == 0
-    following = kept.next_part(5)  # the log lost its beginning
-    assert following is not None
-    assert following.fetch_offset == 10
+    for position, wanted in ((5, 0), (10, 10)):  # 5: the log lost its beginning while this came
+        following = kept.next_part(position)
+        assert following is not None
+        assert following.fetch_offset == wanted
     kept.drop(40)
     assert [part.fetch_offset for part in kept.parts] == [40]
     assert kept.size_bytes == len(kept.parts[0].data)

@@ -39,14 +39,15 @@ class Disk:
         self._queue: deque[tuple[str, object]] = deque()
 
     def write(self, ready: Ready) -> None:
-        if ready.hard_state is not None:
-            self._queue.append(("hard_state", ready.hard_state))
         if ready.snapshot is not None:
             self._queue.append(("snapshot", ready.snapshot))
             self._queue.append(("truncate", 0))
         if ready.truncate_from is not None:
             self._queue.append(("truncate", ready.truncate_from))
         self._queue.extend(("entry", entry) for entry in ready.entries)
+        # Last, as `RaftStorage` writes it: a crash may keep entries of a term without the term itself.
+        if ready.hard_state is not None:
+            self._queue.append(("hard_state", ready.hard_state))
         if ready.number:
             self._queue.append(("done", ready.number))
 

@@ -97,6 +97,7 @@ def test_a_learner_that_lags_is_not_promoted() -> None:
         (ChangeKind.ADD_LEARNER, 2),
         (ChangeKind.PROMOTE, 2),
         (ChangeKind.PROMOTE, 9),
+        (ChangeKind.DEMOTE, 9),
         (ChangeKind.REMOVE, 9),
     ],
 )
@@ -106,10 +107,45 @@ def test_senseless_changes_are_refused(kind: ChangeKind, node_id: int) -> None:
         change(cluster, 1, kind, node_id)
 
 
-def test_the_last_voter_stays() -> None:
+@pytest.mark.parametrize("kind", [ChangeKind.REMOVE, ChangeKind.DEMOTE])
+def test_the_last_voter_stays(kind: ChangeKind) -> None:
     cluster = elected(1)
+    with pytest.raises(RequestError, match="last voter"):
+        change(cluster, 1, kind, 1)
+
+
+def test_a_demoted_voter_observes() -> None:
+    """It gets every entry, and neither counts nor runs."""
+    cluster = elected(1, 2, 3, 4, 5)
+    for observer in (4, 5):
+        change(cluster, 1, ChangeKind.DEMOTE, observer)
+        cluster.settle()
+    assert {cluster[n].log.membership for n in cluster.nodes} == {Membership((1, 2, 3), (4, 5))}
+    cluster.propose(1, "seen")
+    cluster.settle()
+    assert cluster.nodes[4].commands == ["seen"]
     with pytest.raises(RequestError):
-        change(cluster, 1, ChangeKind.REMOVE, 1)
+        change(cluster, 1, ChangeKind.DEMOTE, 4)
+    cluster.isolate(1, 4, 5)
+    index = cluster.propose(1, "x")
+    cluster.settle()
+    assert cluster[4].log.last_index == cluster[5].log.last_index == index
+    assert cluster[1].log.commit < index, "three of five have it, but one of three voters"
+    cluster.heal()
+    cluster.isolate(4)
+    cluster.tick(4, 100)
+    assert cluster[4].role.name is RoleName.FOLLOWER
+
+
+def test_a_leader_that_is_demoted_hands_over_and_follows() -> None:
+    cluster = elected(1, 2, 3)
+    change(cluster, 1, ChangeKind.DEMOTE, 1)
+    cluster.run(3)
+    assert cluster.leader in (2, 3)
+    assert cluster[1].log.membership == Membership((2, 3), (1,))
+    cluster.propose(cluster.leader, "after")
+    cluster.settle()
+    assert cluster.nodes[1].commands == ["after"]
 
 
 def test_only_the_leader_changes_members() -> None:

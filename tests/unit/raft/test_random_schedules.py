@@ -197,7 +197,7 @@ def test_safety_and_recovery_under_random_faults(group: int) -> None:
 def test_schedules_reach_what_they_should() -> None:
     """The schedules must exercise the interesting paths, or their silence means nothing."""
     leaders = applied = snapshots = 0
-    for seed in range(40, 50):
+    for seed in range(40, 52):
         schedule = run_schedule(seed)
         leaders += len(schedule.cluster.checks.leaders)
         applied += len(schedule.cluster.checks.applied)

@@ -5,36 +5,72 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
+from chronik.cleaning.cleaner import Cleaner, CleaningConfig
+from chronik.links.link import Link
+from chronik.metadata.bus import EventBus
 from chronik.metadata.topic_config import TopicConfig
-from chronik.metadata.values import Partition as Assignment
+from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.model import NodeId, TopicPartition
 from chronik.records.batch import check_batch
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
-from chronik.replication.cleaning import Cleaner, CleaningConfig
-from chronik.replication.partition import Partition, PartitionHooks, log_config
+from chronik.replication.context import Acks, Feed, ReplicaContext
+from chronik.replication.manager import log_config
+from chronik.replication.partition import Partition
+from chronik.replication.watermark_events import WatermarkEvents
+from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.store import LogStore
+from chronik.tasks import Tasks
 
 
-class NoHooks:
-    """No replication around the partition."""
+class Alone:
+    """No followers, no leader, no cluster around the partition."""
 
-    def changed(self, partition: Partition) -> None: ...
+    def followers_changed(self, partition: Partition) -> None: ...
     def appended(self, partition: Partition) -> None: ...
     def watermark_moved(self, partition: Partition) -> None: ...
+    def check_watermark(self, partition: Partition) -> None: ...
+
+    def is_feeding(self, partition: Partition, peer: NodeId) -> bool:
+        return True
+
     def durable(self, partition: Partition) -> None: ...
-    def start_moved(self, partition: Partition, log_start_offset: int) -> None: ...
+    def reset(self, partition: Partition, feeder: Link) -> None: ...
+    def propose(self, partition: Partition, isr: tuple[NodeId, ...]) -> None: ...
+    def propose_new_epoch(self, partition: Partition) -> None: ...
+    def may_begin(self, partition: Partition) -> bool:
+        return True
+
+    def begin(self, partition: Partition, damage: SegmentDamage) -> None: ...
     def is_alive(self, node_id: NodeId) -> bool:
         return True
 
-    def halted(self, partition: Partition) -> None: ...
-    def refused(self, partition: Partition) -> None: ...
+
+def context(
+    around: Alone | None = None,
+    *,
+    feed: Feed | None = None,
+    acks: Acks | None = None,
+    bus: EventBus | None = None,
+) -> ReplicaContext:
+    """Of node 1."""
+    around = around or Alone()
+    return ReplicaContext(
+        node_id=1,
+        feed=feed or around,
+        acks=acks or around,
+        isr_proposals=around,
+        repairs=around,
+        is_alive=around.is_alive,
+        tasks=Tasks("replicas"),
+        watermark_events=WatermarkEvents(bus or EventBus()),
+    )
 
 
 class Replicas:
-    def __init__(self, store: LogStore, hooks: PartitionHooks | None = None) -> None:
+    def __init__(self, store: LogStore, around: ReplicaContext | None = None) -> None:
         self.store = store
-        self.hooks = hooks or NoHooks()
+        self.context = around or context()
         self.partitions: list[Partition] = []
 
     def add(self, topic: str, partition: int = 0, **configs: object) -> Partition:
@@ -45,10 +81,9 @@ class Replicas:
         made = Partition(
             tp=tp,
             topic_id=topic_id,
-            node_id=1,
             log=self.store.open_log(tp, topic_id, log_config(config)),
             config=config,
-            hooks=self.hooks,
+            context=self.context,
         )
         made.assign(Assignment(partition=partition, replicas=(1,), isr=(1,), leader=1))
         self.partitions.append(made)

@@ -10,22 +10,51 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from chronik.assembly import build_coordinators
+from chronik.client_state import ClientState
 from chronik.cluster.presence import Presence
-from chronik.cluster.status import FollowerStatus, RaftStatus
+from chronik.cluster.status import MemberStatus, RaftStatus
 from chronik.config import Settings
 from chronik.metadata import commands as c
-from chronik.metadata.store import Committed, MetadataStore
+from chronik.metadata.store import CommittedCommand, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.replication.partition import AckCallback, Appended, Partition
-from chronik.server.coordination import Coordination
 from chronik.server.dispatch import Connection, Dispatcher, Handler
 from chronik.server.handlers import all_handlers
 from chronik.server.services import Services
 from chronik.storage.epochs import EpochHistory
-from chronik.wire.api import ApiKey, parse_request_header
+from chronik.wire.api import ApiKey, RequestHeader, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 
 CONNECTION = Connection(peer_host="10.0.0.9", listener_host="127.0.0.1", listener_port=9092)
+
+
+async def answer(
+    dispatcher: Dispatcher,
+    header: RequestHeader,
+    frame: bytes,
+    offset: int,
+    connection: Connection = CONNECTION,
+) -> bytes | None:
+    """The answer to a request of a handler that is no hot one."""
+    return await dispatcher.answer(dispatcher.read(header, frame, offset, connection, Answers()))
+
+
+class Answers:
+    """A responder that remembers."""
+
+    def __init__(self) -> None:
+        self.frames: list[Any] = []
+        self.closed = False
+
+    def respond(self, buffers: Any) -> None:
+        self.frames.append(buffers)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def worked(self, seconds: float) -> None:
+        pass
 
 
 class InstantLog:
@@ -38,14 +67,14 @@ class InstantLog:
         if self.unavailable or self.listener is None:
             raise Unavailable("no controller")
         self.index += 1
-        self.listener.on_committed([Committed(self.index, data)])
+        self.listener.on_committed([CommittedCommand(self.index, data)])
         return self.index
 
 
 @dataclass
 class FakePartition:
     tp: TopicPartition
-    topic_id: UUID = field(default_factory=lambda: UUID(int=1))
+    topic_id: UUID = field(default_factory=lambda: UUID(int=11))
     leader_epoch: int = 3
     high_watermark: int = 100
     last_stable_offset: int = 90
@@ -58,6 +87,8 @@ class FakePartition:
     """(offset, timestamp, leader epoch)"""
 
     epochs: EpochHistory = field(default_factory=EpochHistory)
+
+    followers: dict[int, object] = field(default_factory=dict)
 
     check_epoch = Partition.check_epoch
 
@@ -78,7 +109,7 @@ class FakePartition:
     def when_acked(self, next_offset: int, acks: int, callback: AckCallback) -> None:
         callback(None)
 
-    async def delete_records(self, offset: int) -> int:
+    async def delete_records(self, offset: int, now_ms: int) -> int:
         self.log_start_offset = max(offset, self.log_start_offset)
         return self.log_start_offset
 
@@ -114,17 +145,20 @@ class Harness:
         self.replicas = FakeReplicas()
         ids = itertools.count(1000)
         given = Settings(data_dir=Path("/data"), **settings)
-        coordination = Coordination(
-            settings=given,
-            metadata=self.store,
-            replicas=self.replicas,
+        coordinators = build_coordinators(
+            given,
+            self.store,
+            self.replicas,
+            ClientState(),
             now_ms=lambda: 1_000,
             new_uuid=lambda: UUID(int=next(ids)),
         )
         self.now = 100.0
-        self.gone_since: dict[int, float] = {}
+        self.disconnected_since: dict[int, float] = {}
         self.presence = Presence(
-            gone_since=self.gone_since.get, state=lambda: self.store.state, now=lambda: self.now
+            disconnected_since=self.disconnected_since.get,
+            state=lambda: self.store.state,
+            now=lambda: self.now,
         )
         self.store.bus.listen(self.presence.on_event)
         self.services = Services(
@@ -136,9 +170,10 @@ class Harness:
             controller_id=lambda: 1,
             presence=self.presence,
             now_ms=lambda: 1_000,
-            groups=coordination.groups,
-            transactions=coordination.transactions,
-            gate=coordination.gate,
+            levels_of=self._levels_of,
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
+            transaction_verifier=coordinators.transaction_verifier,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True
@@ -153,6 +188,9 @@ class Harness:
                 )
             )
 
+    async def _levels_of(self, _node_id: int) -> tuple[int, int] | None:
+        return None
+
     async def _quorum(self) -> RaftStatus:
         if self.log.unavailable:
             raise Unavailable("no controller")
@@ -165,9 +203,9 @@ class Harness:
             last_committed_index=110,
             last_applied_index=110,
             followers=(
-                FollowerStatus(node_id=2, match_index=120, lag_entries=0, last_contact_ms=5),
-                FollowerStatus(node_id=3, match_index=90, lag_entries=30, last_contact_ms=400),
-                FollowerStatus(node_id=4, match_index=10, lag_entries=110, is_voter=False),
+                MemberStatus(node_id=2, match_index=120, lag_entries=0, last_contact_ms=5),
+                MemberStatus(node_id=3, match_index=90, lag_entries=30, last_contact_ms=400),
+                MemberStatus(node_id=4, match_index=10, lag_entries=110, is_voter=False),
             ),
         )
 
@@ -197,4 +235,4 @@ class Harness:
 
     def frame(self, frame: bytes) -> bytes | None:
         header, offset = parse_request_header(frame, 4)
-        return asyncio.run(self.dispatcher.dispatch(header, frame, offset, CONNECTION))
+        return asyncio.run(answer(self.dispatcher, header, frame, offset))

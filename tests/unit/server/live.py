@@ -11,11 +11,9 @@ from typing import Any
 from chronik.config import Settings
 from chronik.metadata.commands import CreateTopic
 from chronik.node import Node
-from chronik.server.dispatch import Connection
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
-
-CONNECTION = Connection(peer_host="10.0.0.9", listener_host="127.0.0.1", listener_port=9092)
+from tests.unit.server.harness import answer
 
 
 class Live:
@@ -25,9 +23,9 @@ class Live:
     async def call(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         frame = encode_request(api_key, version, 7, "tester", fields)
         header, offset = parse_request_header(frame, 4)
-        answer = await self.node.parts.dispatcher.dispatch(header, frame, offset, CONNECTION)
-        assert answer is not None
-        return decode_response(api_key, version, answer, 4)[1]
+        found = await answer(self.node.parts.dispatcher, header, frame, offset)
+        assert found is not None
+        return decode_response(api_key, version, found, 4)[1]
 
     async def topic(self, name: str, partitions: int = 1) -> None:
         parts = self.node.parts

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
-from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
+from chronik.metadata.commands import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.model import ErrorCode
+from chronik.server import config_changes
 from chronik.wire.api import ApiKey
 from tests.unit.server.harness import Harness
 
@@ -77,7 +86,9 @@ def test_only_the_named_keys() -> None:
         (TOPIC_RESOURCE, "missing", ErrorCode.unknown_topic_or_partition),
         (TOPIC_RESOURCE, "?", ErrorCode.invalid_topic_exception),
         (BROKER_RESOURCE, "9", ErrorCode.invalid_request),
-        (16, "x", ErrorCode.invalid_request),
+        (16, "", ErrorCode.invalid_request),
+        (32, "", ErrorCode.invalid_request),
+        (8, "2", ErrorCode.invalid_request),
     ],
 )
 def test_what_cannot_be_described(resource_type: int, name: str, code: ErrorCode) -> None:
@@ -90,6 +101,7 @@ def test_a_brokers_configs() -> None:
     assert (shown["num.partitions"].value, shown["num.partitions"].read_only) == ("6", True)
     assert shown["advertised.listeners"].value == "PLAINTEXT://host-1:9092"
     assert shown["broker.rack"].value is None
+    assert shown["broker.rack"].synonyms == ()  # a default of null is none, as in Kafka
     assert not shown["log.retention.ms"].read_only
     assert describe(harness, BROKER_RESOURCE, "").configs == ()
 
@@ -155,7 +167,16 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
         (BROKER_RESOURCE, "9", [("log.retention.ms", SET, "5")], ErrorCode.invalid_request),
         (BROKER_RESOURCE, "1", [("num.partitions", SET, "5")], ErrorCode.invalid_request),
         (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "x")], ErrorCode.invalid_config),
-        (32, "group", [("x", SET, "5")], ErrorCode.invalid_request),
+        (32, "group", [("x", SET, "5")], ErrorCode.invalid_config),
+        (32, "", [("consumer.session.timeout.ms", SET, "50000")], ErrorCode.invalid_request),
+        (32, "group", [("consumer.session.timeout.ms", SET, "44999")], ErrorCode.invalid_config),
+        (32, "group", [("consumer.session.timeout.ms", SET, "60001")], ErrorCode.invalid_config),
+        (32, "group", [("consumer.heartbeat.interval.ms", SET, "4999")], ErrorCode.invalid_config),
+        (16, "sub", [("x", SET, "5")], ErrorCode.invalid_request),
+        (16, "sub", [("match", SET, "client_id=(")], ErrorCode.invalid_config),
+        (16, "sub", [("match", SET, "colour=blue")], ErrorCode.invalid_config),
+        (16, "sub", [("interval.ms", SET, "99")], ErrorCode.invalid_config),
+        (8, "1", [("x", SET, "5")], ErrorCode.invalid_config),
     ],
 )
 def test_invalid_changes_are_refused_with_a_message(
@@ -282,3 +303,105 @@ def test_the_old_alter_configs_replaces_everything(version: int) -> None:
         ErrorCode.unknown_topic_or_partition,
     ]
     assert harness.store.state.topics["orders"].configs == {"retention.ms": "5"}
+
+
+def test_a_config_without_effect_is_stored_and_shown() -> None:
+    """As librdkafka's and franz-go's own tests set it."""
+    harness = Harness()
+    name = "sasl.kerberos.min.time.before.relogin"
+    assert change(harness, BROKER_RESOURCE, "1", (name, SET, "58000")).error_code == ErrorCode.none
+    (shown,) = describe(harness, BROKER_RESOURCE, "1", keys=[name]).configs
+    assert (shown.value, shown.config_source, shown.read_only) == ("58000", 2, False)
+    assert shown.documentation.startswith("Without effect")
+
+
+def test_a_password_is_stored_and_never_shown() -> None:
+    harness = Harness()
+    name = "ssl.keystore.password"
+    assert change(harness, BROKER_RESOURCE, "", (name, SET, "secret")).error_code == ErrorCode.none
+    for broker in ("", "1"):
+        (shown,) = describe(harness, BROKER_RESOURCE, broker, keys=[name]).configs
+        assert (shown.value, shown.is_sensitive) == (None, True)
+        assert {synonym.value for synonym in shown.synonyms} == {None}
+
+
+def test_a_groups_own_values_are_over_the_brokers() -> None:
+    harness = Harness()
+    name = "consumer.session.timeout.ms"
+    groups = harness.services.groups
+    assert groups.config.consumer_of("orders").session_timeout_ms == 45_000
+    change(harness, BROKER_RESOURCE, "", (f"group.{name}", SET, "50000"))
+    assert change(harness, GROUP_RESOURCE, "orders", (name, SET, "60000")).error_code == ErrorCode.none
+    assert groups.config.consumer_of("orders").session_timeout_ms == 60_000
+    assert groups.config.consumer_of("others").session_timeout_ms == 50_000
+    (shown,) = describe(harness, GROUP_RESOURCE, "orders", keys=[name]).configs
+    assert [(s.name, s.value, s.source) for s in shown.synonyms] == [
+        (name, "60000", 8),
+        (f"group.{name}", "50000", 3),
+        (f"group.{name}", "45000", 5),
+    ]
+    change(harness, GROUP_RESOURCE, "orders", (name, DELETE, None))
+    assert harness.services.state.group_configs == {}
+
+
+def test_a_subscription_is_stored_shown_and_deleted() -> None:
+    harness = Harness()
+    configs = (("metrics", SET, "org.apache.kafka.producer."), ("match", SET, "client_id=app.*"))
+    assert change(harness, CLIENT_METRICS_RESOURCE, "sub", *configs).error_code == ErrorCode.none
+    change(harness, CLIENT_METRICS_RESOURCE, "sub", ("metrics", APPEND, "org.apache.kafka.consumer."))
+    shown = {
+        config.name: (config.value, config.config_source)
+        for config in describe(harness, CLIENT_METRICS_RESOURCE, "sub").configs
+    }
+    assert shown == {
+        "interval.ms": ("300000", 5),
+        "match": ("client_id=app.*", 7),
+        "metrics": ("org.apache.kafka.producer.,org.apache.kafka.consumer.", 7),
+    }
+    change(harness, CLIENT_METRICS_RESOURCE, "sub", ("metrics", DELETE, None), ("match", DELETE, None))
+    assert harness.services.state.client_metrics == {}
+
+
+def test_resources_with_configs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_changes, "RESOURCES_MAX", 1)
+    harness = Harness()
+    value = ("consumer.session.timeout.ms", SET, "60000")
+    assert change(harness, GROUP_RESOURCE, "one", value).error_code == ErrorCode.none
+    assert change(harness, GROUP_RESOURCE, "two", value).error_code == ErrorCode.policy_violation
+    assert change(harness, GROUP_RESOURCE, "one", value).error_code == ErrorCode.none
+
+
+def test_a_snapshot_keeps_configs_of_every_kind() -> None:
+    harness = Harness()
+    change(harness, GROUP_RESOURCE, "orders", ("consumer.session.timeout.ms", SET, "60000"))
+    change(harness, CLIENT_METRICS_RESOURCE, "sub", ("metrics", SET, "*"))
+    again = decode_snapshot(encode_snapshot(harness.services.state))
+    assert again.group_configs == {"orders": {"consumer.session.timeout.ms": "60000"}}
+    assert again.client_metrics == {"sub": {"metrics": "*"}}
+
+
+def test_levels_of_loggers_are_configs_of_their_node() -> None:
+    """KIP-412, as `kafka-configs --entity-type broker-loggers` uses it."""
+    harness = Harness()
+    node, name = str(harness.services.settings.node_id), "chronik.raft.core"
+    former = logging.getLogger(name).level
+    try:
+        assert change(harness, BROKER_LOGGER_RESOURCE, node, (name, SET, "DEBUG")).error_code == 0
+        assert logging.getLogger(name).level == logging.DEBUG
+        result = describe(harness, BROKER_LOGGER_RESOURCE, node, keys=[name, "root"])
+        assert [(one.name, one.config_source) for one in result.configs] == [("root", 6), (name, 6)]
+        assert result.configs[1].value == "DEBUG"
+        for wrong, code in (
+            ((name, SET, "LOUD"), ErrorCode.invalid_config),
+            (("chronik.nowhere", SET, "DEBUG"), ErrorCode.invalid_config),
+            (("root", DELETE, None), ErrorCode.invalid_request),
+            ((name, APPEND, "INFO"), ErrorCode.invalid_request),
+        ):
+            assert change(harness, BROKER_LOGGER_RESOURCE, node, wrong).error_code == code, wrong
+        assert logging.getLogger(name).level == logging.DEBUG, "a change that was refused was made"
+        assert change(harness, BROKER_LOGGER_RESOURCE, "77", (name, SET, "INFO")).error_code == 42
+        assert describe(harness, BROKER_LOGGER_RESOURCE, "77").error_code == ErrorCode.invalid_request
+        assert change(harness, BROKER_LOGGER_RESOURCE, node, (name, DELETE, None)).error_code == 0
+        assert logging.getLogger(name).level == logging.NOTSET
+    finally:
+        logging.getLogger(name).setLevel(former)

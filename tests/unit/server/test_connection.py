@@ -7,11 +7,21 @@ import struct
 from typing import Any
 
 from chronik.model import Limits
-from chronik.server.dispatch import HotCall, Reply, RequestContext, handles, handles_hot, reply
+from chronik.server.dispatch import Call, Reply, RequestContext, handles, handles_hot, reply
+from chronik.server.gate import NOTHING
 from chronik.server.listener import KafkaListener
 from chronik.wire.api import ApiKey
+from chronik.wire.produce import ProduceRequest, decode_produce
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.harness import Harness
+
+
+def unread(_frame: memoryview, _offset: int, _context: RequestContext) -> None:
+    pass
+
+
+def decoded(frame: memoryview, offset: int, context: RequestContext) -> ProduceRequest:
+    return decode_produce(frame, offset, context.api_version)
 
 
 async def read(reader: asyncio.StreamReader, api_key: ApiKey, version: int) -> tuple[int, Any]:
@@ -26,13 +36,13 @@ def test_large_answers_are_made_one_by_one_however_close_their_requests_came() -
     requests, answer_bytes = 30, 16_000_000
     started: list[int] = []
 
-    @handles_hot(ApiKey.FETCH, versions=(4, 18), in_turn=True)
-    def fetch(call: HotCall) -> None:
-        correlation_id = call.context.header.correlation_id
+    @handles_hot(ApiKey.FETCH, versions=(4, 18), needs=NOTHING, in_turn=True, reads=unread)
+    def fetch(call: Call[object]) -> None:
+        correlation_id = call.correlation_id
         started.append(correlation_id)
         call.responder.respond([struct.pack(">ii", answer_bytes + 4, correlation_id), bytes(answer_bytes)])
 
-    @handles(ApiKey.HEARTBEAT, versions=(0, 4))
+    @handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=NOTHING)
     async def heartbeat(request: Any, ctx: RequestContext) -> Reply:
         return reply(error_code=0)
 
@@ -71,14 +81,14 @@ def test_metadata_behind_a_slow_request_is_as_new_as_the_moment_it_leaves() -> N
     begun, go_on = asyncio.Event(), asyncio.Event()
     started: list[str] = []
 
-    @handles(ApiKey.HEARTBEAT, versions=(0, 4))
+    @handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=NOTHING)
     async def slow(request: Any, ctx: RequestContext) -> Reply:
         started.append("slow")
         begun.set()
         await go_on.wait()
         return reply(error_code=0)
 
-    @handles(ApiKey.METADATA, versions=(0, 13), in_turn=True)
+    @handles(ApiKey.METADATA, versions=(0, 13), needs=NOTHING, in_turn=True)
     async def metadata(request: Any, ctx: RequestContext) -> Reply:
         started.append("metadata")
         return reply(cluster_id=news[0], brokers=[], topics=[], controller_id=1)
@@ -113,10 +123,10 @@ def test_metadata_behind_a_slow_request_is_as_new_as_the_moment_it_leaves() -> N
 def test_an_answer_that_is_about_to_leave_is_not_lost_when_the_node_stops() -> None:
     stops: list[asyncio.Task[None]] = []
 
-    @handles_hot(ApiKey.PRODUCE, versions=(3, 13), advertised_from=0)
-    def produce(call: HotCall) -> None:
+    @handles_hot(ApiKey.PRODUCE, versions=(3, 13), needs=NOTHING, reads=decoded)
+    def produce(call: Call[object]) -> None:
         stops.append(asyncio.get_running_loop().create_task(stop()))
-        call.responder.respond([struct.pack(">ii", 4, call.context.header.correlation_id)])
+        call.responder.respond([struct.pack(">ii", 4, call.correlation_id)])
 
     harness = Harness(handlers=[produce])
     listeners: list[KafkaListener] = []

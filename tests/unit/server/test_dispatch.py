@@ -17,16 +17,21 @@ from chronik.model import (
     StorageError,
     Unavailable,
 )
-from chronik.server.dispatch import HotCall, Reply, RequestContext, handles, handles_hot, reply
+from chronik.server.dispatch import Call, Reply, RequestContext, handles, handles_hot, reply
+from chronik.server.gate import NOTHING
 from chronik.server.handlers import all_handlers
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request, schema_versions
-from tests.unit.server.harness import CONNECTION, Harness
+from tests.unit.server.harness import CONNECTION, Answers, Harness
 from tests.unit.wire.test_schema import Generator, load_request_schema, mutated
+
+FETCH = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}
 
 
 def heartbeat_that(raises: BaseException) -> Any:
-    @handles(ApiKey.HEARTBEAT, versions=(0, 4), unavailable=ErrorCode.coordinator_not_available)
+    @handles(
+        ApiKey.HEARTBEAT, versions=(0, 4), needs=NOTHING, unavailable=ErrorCode.coordinator_not_available
+    )
     async def heartbeat(request: Any, ctx: RequestContext) -> Reply:
         raise raises
 
@@ -62,7 +67,7 @@ def test_a_violated_invariant_is_not_swallowed() -> None:
 
 
 def test_a_deadline_ends_the_handler() -> None:
-    @handles(ApiKey.HEARTBEAT, versions=(0, 4), deadline_s=0.01)
+    @handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=NOTHING, deadline_s=0.01)
     async def stuck(request: Any, ctx: RequestContext) -> Reply:
         await asyncio.Event().wait()
         return reply()
@@ -71,49 +76,40 @@ def test_a_deadline_ends_the_handler() -> None:
 
 
 def test_a_misspelt_reply_field_is_found_in_tests() -> None:
-    @handles(ApiKey.HEARTBEAT, versions=(0, 4))
+    @handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=NOTHING)
     async def misspelt(request: Any, ctx: RequestContext) -> Reply:
         return reply(eror_code=0)
 
     assert Harness(handlers=[misspelt]).call(ApiKey.HEARTBEAT, 0).error_code == ErrorCode.unknown_server_error
 
 
-class Answers:
-    """A responder that remembers."""
-
-    def __init__(self) -> None:
-        self.frames: list[Any] = []
-        self.closed = False
-
-    def respond(self, buffers: Any) -> None:
-        self.frames.append(buffers)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_a_hot_handler_sees_bytes_and_answers_by_itself() -> None:
+def test_a_hot_handler_sees_what_it_read_and_answers_by_itself() -> None:
     seen = []
 
-    @handles_hot(ApiKey.PRODUCE, versions=(3, 13), advertised_from=0)
-    def produce(call: HotCall) -> None:
-        seen.append((bytes(call.buffer[call.offset :]), call.context.client_id))
+    def reads(frame: memoryview, offset: int, context: RequestContext) -> bytes:
+        return bytes(frame[offset:])
+
+    @handles_hot(ApiKey.FETCH, versions=(4, 13), needs=NOTHING, reads=reads)
+    def fetch(call: Call[bytes]) -> None:
+        seen.append((call.request, call.context.client_id))
         if len(seen) > 1:
             raise KeyError("bug")
         call.responder.respond(None)
 
-    harness = Harness(handlers=[produce])
-    frame = memoryview(encode_request(ApiKey.PRODUCE, 3, 1, "c", {"acks": 0}))[4:]
+    harness = Harness(handlers=[fetch])
+    frame = memoryview(encode_request(ApiKey.FETCH, 4, 1, "c", FETCH))[4:]
     header, offset = parse_request_header(frame)
     answers = Answers()
-    harness.dispatcher.start(header, frame, offset, CONNECTION, answers)
+    dispatcher = harness.dispatcher
+    call = dispatcher.read(header, frame, offset, CONNECTION, answers)
+    dispatcher.start(call)
     assert seen == [(bytes(frame[offset:]), "c")]
     assert answers.frames == [None]
-    assert harness.dispatcher.api_ranges == {ApiKey.PRODUCE: (0, 13)}
+    assert harness.dispatcher.api_ranges == {ApiKey.FETCH: (4, 13)}
     with pytest.raises(PeerError):
-        harness.dispatcher.start(header._replace(api_version=2), frame, offset, CONNECTION, answers)
+        dispatcher.read(header._replace(api_version=3), frame, offset, CONNECTION, answers)
     assert not answers.closed
-    harness.dispatcher.start(header, frame, offset, CONNECTION, answers)
+    dispatcher.start(call)
     assert answers.closed
 
 
@@ -139,7 +135,7 @@ def test_two_handlers_for_one_api_are_a_bug() -> None:
 
 
 def test_versions_without_schema_are_a_bug() -> None:
-    @handles(ApiKey.HEARTBEAT, versions=(0, 5))
+    @handles(ApiKey.HEARTBEAT, versions=(0, 5), needs=NOTHING)
     async def too_new(request: Any, ctx: RequestContext) -> Reply:
         return reply()
 

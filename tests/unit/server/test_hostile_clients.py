@@ -83,10 +83,12 @@ class GoodClient:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_node_outlives_hostile_clients(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_outlives_hostile_clients(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     pick = random.Random(seed)
 
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING):
         node = Node(Settings(data_dir=tmp_path / "data", bind="127.0.0.1", kafka_port=0))
         await node.start()
         try:
@@ -99,8 +101,5 @@ def test_a_node_outlives_hostile_clients(tmp_path: Path, seed: int, caplog: pyte
             good.writer.close()
         finally:
             await node.stop()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
     bugs = [record.getMessage() for record in caplog.records if record.exc_info or record.name == "asyncio"]
     assert bugs == []

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from chronik.metadata import commands as c
-from chronik.metadata.values import Partition
+from chronik.metadata.values import PartitionRegistration
 from chronik.model import NO_LEADER, ErrorCode, TopicPartition
 from chronik.wire.api import ApiKey
 from tests.unit.server.harness import Harness
 
 
-def partition(harness: Harness, number: int = 0) -> Partition:
+def partition(harness: Harness, number: int = 0) -> PartitionRegistration:
     found = harness.services.state.partition(TopicPartition("orders", number))
     assert found is not None
     return found
@@ -165,9 +165,18 @@ def test_the_quorum_without_a_leader() -> None:
     assert response.error_code == ErrorCode.not_leader_or_follower
 
 
-def test_a_broker_is_unregistered() -> None:
+def test_a_live_broker_is_not_unregistered() -> None:
+    harness = Harness(brokers=1)
+    response = harness.call(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
+    assert response.error_code == ErrorCode.invalid_request
+    assert "stop it first" in response.error_message
+    assert list(harness.services.state.brokers) == [1]
+
+
+def test_a_broker_that_is_gone_is_unregistered() -> None:
     harness = Harness()
     harness.topic("orders", (1, 2))
+    harness.submit(c.FenceBroker(broker_id=1, broker_epoch=harness.services.state.brokers[1].epoch))
     response = harness.call(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
     assert response.error_code == ErrorCode.none
     assert (partition(harness).leader, partition(harness).isr) == (2, (2,))

@@ -41,9 +41,9 @@ async def compact(node: Live) -> int:
 
 def remembered(node: Live) -> dict[str, Any]:
     """Everything that the coordinators hold, without the times."""
-    coordination = node.node.parts.coordination
+    coordinators = node.node.parts.coordinators
     found: dict[str, Any] = {}
-    for shard in coordination.groups._shards:
+    for shard in coordinators.groups._shards:
         for group_id, group in shard.groups.items():
             if isinstance(group, ConsumerGroup):
                 members = [
@@ -58,7 +58,7 @@ def remembered(node: Live) -> dict[str, Any]:
                 tp = TopicPartition("orders", 0)
                 plain = {key: value.offset for key, value in offsets}
                 found[f"offsets of {group_id}"] = (plain, offsets.is_unstable(tp))
-    for txn_shard in coordination.transactions._shards:
+    for txn_shard in coordinators.transactions._shards:
         for name, txn in txn_shard.transactions.items():
             found[f"transaction {name}"] = txn.record
     return found
@@ -148,11 +148,11 @@ def test_coordinators_know_after_compaction_what_they_knew_before(tmp_path: Path
 
     async def after() -> dict[str, Any]:
         async with live(tmp_path) as node:
-            coordination = node.node.parts.coordination
+            coordinators = node.node.parts.coordinators
             for key in ("stays", "simple", "modern"):
-                await coordination.groups.describe(key)  # waits for the replay
+                await coordinators.groups.describe(key)  # waits for the replay
             for key in ("used", "open"):
-                await coordination.transactions.describe(key)
+                await coordinators.transactions.describe(key)
             found = remembered(node)
             member_id = next(iter(found["stays"].members)).member_id
             assert bytes((await sync(node, "stays", member_id, 1)).assignment) == b"mine"

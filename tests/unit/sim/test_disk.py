@@ -11,7 +11,7 @@ from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
 from chronik.sim.world import SimNode, World
-from chronik.storage.disk import Lane
+from chronik.storage.disk import IoThread
 
 SYNCS = 100
 
@@ -33,8 +33,8 @@ def test_work_that_is_under_way_gets_quick_with_the_disk() -> None:
 
     async def main() -> None:
         disk.slowness = 1000.0
-        view.submit(Lane.BACKGROUND, lambda: sync_much(view), lambda *_: over.append(loop.now))
-        view.submit(Lane.BACKGROUND, lambda: None, lambda *_: over.append(loop.now))
+        view.submit(IoThread.BACKGROUND, lambda: sync_much(view), lambda *_: over.append(loop.now))
+        view.submit(IoThread.BACKGROUND, lambda: None, lambda *_: over.append(loop.now))
         await asyncio.sleep(1.0)
         assert over == []
         disk.slowness = 1.0
@@ -55,7 +55,7 @@ def test_what_a_quickened_sync_saved_is_safe_when_its_work_is_over() -> None:
         async def main(loop: SimLoop = loop, disk: SimDisk = disk, view: DiskView = view) -> None:
             done = loop.create_future()
             disk.slowness = 1000.0
-            view.submit(Lane.BACKGROUND, lambda: sync_much(view), lambda *_: done.set_result(None))
+            view.submit(IoThread.BACKGROUND, lambda: sync_much(view), lambda *_: done.set_result(None))
             await asyncio.sleep(1.0)
             disk.slowness = 1.0
             await done
@@ -82,7 +82,7 @@ def test_a_crash_inside_work_of_a_lane_comes_after_what_that_work_did() -> None:
             file.sync()
 
         async def main(view: DiskView = view) -> None:
-            view.submit(Lane.WAL, write, lambda *_: None)
+            view.submit(IoThread.WAL, write, lambda *_: None)
             await asyncio.sleep(1.0)
 
         world.run(main(), seconds_max=100.0, steps_max=100_000)

@@ -8,13 +8,13 @@ import warnings
 import pytest
 
 from chronik.sim.loop import SimLoop, Unhandled
-from chronik.sim.network import Network
+from chronik.sim.network import SimNetwork
 from chronik.sim.process import Process
 
 
-def world(seed: int = 1) -> tuple[SimLoop, Network]:
+def world(seed: int = 1) -> tuple[SimLoop, SimNetwork]:
     loop = SimLoop(random.Random(seed))
-    return loop, Network(loop, random.Random(seed), fragment_probability=0.5)
+    return loop, SimNetwork(loop, random.Random(seed), fragment_probability=0.5)
 
 
 def run(loop: SimLoop, main, seconds_max: float = 1000.0):

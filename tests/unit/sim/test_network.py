@@ -6,7 +6,7 @@ import random
 import pytest
 
 from chronik.sim.loop import SimLoop
-from chronik.sim.network import Network
+from chronik.sim.network import SimNetwork
 from chronik.sim.process import Process
 
 
@@ -15,7 +15,7 @@ class World:
 
     def __init__(self, seed: int = 1) -> None:
         self.loop = SimLoop(random.Random(seed))
-        self.network = Network(self.loop, random.Random(seed), jitter_s=0.01, fragment_probability=0.5)
+        self.network = SimNetwork(self.loop, random.Random(seed), jitter_s=0.01, fragment_probability=0.5)
         self.server = Process("server", "s")
         self.client = Process("client", "c")
 

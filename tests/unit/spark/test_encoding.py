@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.partitioner import partition_for_key
+from chronik.columns.scanner import HEADERS
 from chronik.model import TopicPartition
 from chronik.records.batch import check_batch
 from chronik.records.reader import Record, read_records
 from chronik.spark.encoding import Rows, seal
 from chronik.spark.options import OptionError
-from chronik.spark.scanner import HEADERS
 
 maybe_bytes = st.none() | st.binary(max_size=30)
 header = st.fixed_dictionaries({"key": st.text(max_size=5), "value": maybe_bytes})

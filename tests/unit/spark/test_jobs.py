@@ -17,16 +17,16 @@ from chronik.published.paths import Paths
 from chronik.records.batch import reseal
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
-from chronik.spark.jobs.audit_source import Replica, _Order, _read_file, examine
+from chronik.spark.jobs.audit_source import AuditedReplica, _Order, _read_file, examine
 from chronik.spark.jobs.avro import decoder, spark_type
 from chronik.spark.jobs.compact import is_expired
 from chronik.spark.jobs.decoding import merge
 from chronik.spark.jobs.index import combine
-from chronik.spark.jobs.plots import bars, lines, table
+from chronik.spark.jobs.plots import bars, lines, table, write_report
 from chronik.spark.jobs.steps import plan
-from chronik.spark.planning import Bounds, DataLoss
+from chronik.spark.planning import DataLoss, OffsetBounds
 
-WORK = Replica(replica="node 1", topic="t", partition=0)
+WORK = AuditedReplica(replica="node 1", topic="t", partition=0)
 
 
 def batch(offset: int, *values: bytes) -> bytearray:
@@ -69,7 +69,7 @@ def test_records_out_of_order_inside_a_batch() -> None:
 def test_segment_files_are_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(bytes(batch(0, b"a") + batch(1, b"b")) + b"\0" * 100)
-    work = Replica(replica="one", topic="t", partition=0, path=str(path))
+    work = AuditedReplica(replica="one", topic="t", partition=0, path=str(path))
     assert sum(found.num_rows for found in _read_file(work)) == 2
     path.write_bytes(bytes(batch(0, b"a") + batch(1, b"b"))[:-3])
     rows = [row for found in _read_file(work) for row in found.to_pylist()]
@@ -91,9 +91,9 @@ def test_schemas_only_grow() -> None:
     assert merged.names == ["a", "b", "d", "h"]
 
 
-def bounds(earliest: int, latest: int, topic_id: str = "A") -> Bounds:
+def bounds(earliest: int, latest: int, topic_id: str = "A") -> OffsetBounds:
     tp = TopicPartition("t", 0)
-    return Bounds(earliest={tp: earliest}, latest={tp: latest}, topic_ids={"t": topic_id})
+    return OffsetBounds(earliest={tp: earliest}, latest={tp: latest}, topic_ids={"t": topic_id})
 
 
 def test_a_plan_is_what_is_new() -> None:
@@ -109,10 +109,10 @@ def test_a_plan_is_what_is_new() -> None:
     [
         (bounds(7, 20), "offsets 5 to 6 were deleted"),
         (bounds(0, 4), "ends at offset 4, but 5 was read"),
-        (bounds(0, 20, "B"), "deleted and created anew"),
+        (bounds(0, 20, "B"), "deleted and created again"),
     ],
 )
-def test_a_plan_notices_what_is_gone(found: Bounds, said: str) -> None:
+def test_a_plan_notices_what_is_gone(found: OffsetBounds, said: str) -> None:
     with pytest.raises(DataLoss, match=said):
         plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=True)
     assert plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=False).left >= 0
@@ -211,9 +211,30 @@ def test_avro_types_and_values() -> None:
     assert "no datum of schema 3" in (decode(framed[:-3])[1] or "")
 
 
-def test_plots_are_plain_html() -> None:
+def test_reports_have_titles_units_and_axes(tmp_path: Path) -> None:
     assert "&lt;b&gt;" in table(["<b>", "#n"], [["x", 1234]])
     assert "1,234" in table(["a", "#n"], [["x", 1234]])
-    assert bars("b", [("one", 2, "red"), ("two", 0, "red")]).count("<rect") == 2
-    assert lines("l", {"t": [(1, 2), (2, 4)]}, ["a", "b"]).count("<circle") == 2
-    assert "nothing to show" in lines("l", {}, [])
+    body = [
+        bars("Lag & more", "records", [("one", 2500, "red"), ("two", 0, "red")]),
+        lines("By hour", "records per hour", {"orders": [(0, 2), (3600, 4)]}),
+        lines("Nothing", "records", {}),
+    ]
+    page, *images = write_report(tmp_path / "report.html", "Report", body)
+    text = page.read_text()
+    assert text.count("<svg") == 3
+    for words in (
+        "Lag &amp; more",
+        ">2,500<",
+        ">one<",
+        "records per hour",
+        "time (UTC)",
+        ">orders<",
+        "no records",
+    ):
+        assert words in text, words
+    assert "<script" not in text
+    names = ["report-lag-more.png", "report-by-hour.png", "report-nothing.png"]
+    assert [image.name for image in images] == names
+    assert all(image.read_bytes().startswith(b"\x89PNG") for image in images)
+    many = bars("Many", "records", [(str(n), n, "red") for n in range(100)])
+    assert "Many (40 of 100)" in many.axes[0].get_title(loc="left")

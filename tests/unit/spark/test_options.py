@@ -73,6 +73,8 @@ def test_a_time_for_all_goes_before_everything_else() -> None:
         ({"minPartitions": "0"}, "whole number from 1"),
         ({"isolation.level": "chaos"}, "not known"),
         ({"kafka.security.protocol": "SASL_GSSAPI"}, "not supported"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "no username"),
     ],
 )
 def test_a_mistake_is_one_sentence(given: dict[str, str], said: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chronik.spark.pipeline.checks import check_functions, check_sql
 from chronik.spark.pipeline.document import Document, PipelineError, locate
 from chronik.spark.pipeline.spec import Pipeline, parse
+from tests.fuzz.values import damaged, json_value
 
 GOOD = '''\
 name = "demo"
@@ -139,3 +143,47 @@ def test_sql_may_name_its_own_tables() -> None:
     sql = "with big as (select * from orders) select * from big join large using (id)"
     text = GOOD.replace('python = "scoring.py:score"\ninput = "large"', f'sql = "{sql}"')
     assert read(text).steps[1].sql == sql
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return "nan" if value is None else json.dumps(value)
+
+
+def test_any_file_is_a_pipeline_or_wrong_in_one_sentence() -> None:
+    outcomes = {"read": 0, "refused": 0}
+    places = [number for number, line in enumerate(GOOD.splitlines()) if " = " in line]
+    for seed in range(1_200):
+        pick = random.Random(seed)
+        lines = GOOD.splitlines()
+        if seed % 3:
+            place = pick.choice(places)
+            lines[place] = f"{lines[place].partition(' = ')[0]} = {toml(json_value(pick))}"
+            text = "\n".join(lines)
+        else:
+            text = damaged(pick, GOOD.encode()).decode("utf-8", "replace")
+        try:
+            parse(Document("demo.toml", text))
+            outcomes["read"] += 1
+        except PipelineError as error:
+            assert "demo.toml" in str(error)
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 100_000, "a = " + "{a = " * 5_000, GOOD.replace("watermark = {", "watermark = 0 #")],
+)
+def test_depth_and_a_watermark_that_is_no_table(text: str) -> None:
+    with pytest.raises(PipelineError):
+        parse(Document("demo.toml", text))
+
+
+def test_a_number_of_thousands_of_digits_is_told() -> None:
+    """Python refuses to read it, and that was a traceback."""
+    with pytest.raises(PipelineError, match="a value cannot be read"):
+        Document("p.toml", "x = " + "9" * 5_000)

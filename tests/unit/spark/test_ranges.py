@@ -1,18 +1,16 @@
-"""Ranges of offsets: cut, capped, narrowed."""
+"""Ranges of offsets: cut and capped."""
 
 from __future__ import annotations
 
-import datetime
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.model import TopicPartition
-from chronik.spark.ledger import PART_CHARACTERS_MAX, Decision, decode, encode, part_count
+from chronik.spark.ledger import PART_CHARACTERS_MAX, SinkDecision, decode, encode, part_count
 from chronik.spark.producing import OpenTransaction
-from chronik.spark.ranges import Narrowed, OffsetRange, cap, split
+from chronik.spark.ranges import OffsetRange, cap, split
 
 tps = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3))
 ranges = st.dictionaries(tps, st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), max_size=6).map(
@@ -55,68 +53,11 @@ def test_a_cap_is_kept_and_used_up(sizes: dict[TopicPartition, tuple[int, int]],
     assert cap(start, end, None) == end
 
 
-def test_filters_narrow_what_is_read() -> None:
-    narrowed = Narrowed()
-    for kind, column, value in (
-        ("In", "topic", ["a", "b", None]),
-        ("EqualTo", "topic", "a"),
-        ("GreaterThan", "partition", 0),
-        ("LessThanOrEqual", "partition", 2),
-        ("GreaterThanOrEqual", "offset", 10),
-        ("LessThan", "offset", 20),
-        ("IsNotNull", "topic", None),
-    ):
-        found = narrowed.with_filter(kind, column, value)
-        assert found is not None
-        narrowed = found
-    assert narrowed.topics == {"a"}
-    assert [narrowed.admits(TopicPartition("a", n)) for n in range(4)] == [False, True, True, False]
-    assert not narrowed.admits(TopicPartition("b", 1))
-    assert narrowed.clip(OffsetRange(TopicPartition("a", 1), 0, 100)) == OffsetRange(
-        TopicPartition("a", 1), 10, 20
-    )
-    assert narrowed.clip(OffsetRange(TopicPartition("a", 1), 50, 100)).size == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "column", "value"),
-    [
-        ("EqualTo", "value", b"x"),
-        ("EqualTo", "offset", "7"),
-        ("EqualTo", "topic", 7),
-        ("StringStartsWith", "topic", "a"),
-        ("Not", "", None),
-        ("IsNotNull", "key", None),
-        ("IsNull", "topic", None),
-    ],
-)
-def test_what_cannot_be_used_is_left_to_spark(kind: str, column: str, value: object) -> None:
-    assert Narrowed().with_filter(kind, column, value) is None
-
-
-@given(st.integers(0, 10**15), st.integers(0, 10**12), st.sampled_from(["<", "<=", ">", ">=", "="]))
-def test_times_are_never_narrowed_too_far(micros: int, record_ms: int, operator: str) -> None:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    value = epoch + datetime.timedelta(microseconds=micros)
-    kinds = {"<": "LessThan", "<=": "LessThanOrEqual", ">": "GreaterThan", ">=": "GreaterThanOrEqual"}
-    narrowed = Narrowed().with_filter(kinds.get(operator, "EqualTo"), "timestamp", value)
-    assert narrowed is not None
-    for near_ms in (record_ms, micros // 1000, micros // 1000 + 1):
-        record = near_ms * 1000
-        matches = {
-            "<": record < micros,
-            "<=": record <= micros,
-            ">": record > micros,
-            ">=": record >= micros,
-            "=": record == micros,
-        }[operator]
-        if matches:
-            assert narrowed.timestamp_ms_min <= near_ms <= narrowed.timestamp_ms_max
-
-
 @given(st.integers(0, 2**40), st.integers(0, 300))
 def test_a_decision_of_any_size_survives(batch_id: int, count: int) -> None:
-    decision = Decision(batch_id, tuple(OpenTransaction(f"chronik-{n}", n * 1000, n) for n in range(count)))
+    decision = SinkDecision(
+        batch_id, tuple(OpenTransaction(f"chronik-{n}", n * 1000, n) for n in range(count))
+    )
     parts = encode(decision)
     assert all(len(part) <= PART_CHARACTERS_MAX + 10 for part in parts)
     assert part_count(parts[0]) == len(parts)

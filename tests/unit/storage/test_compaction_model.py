@@ -230,7 +230,7 @@ class History:
             case "cut" if partition.high_watermark > model.start:
                 await store.wal.drained()
                 model.start = rng.randrange(model.start, partition.high_watermark + 1)
-                await partition.delete_records(model.start)
+                await partition.delete_records(model.start, self.clock.now_ms)
         await store.wal.drained()
 
     def _append(self, partition: Partition, producer_id: int) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.storage import disk as disk_module
-from chronik.storage.disk import Lane, RealDisk, RealFile
+from chronik.storage.disk import IoThread, RealDisk, RealFile
 
 
 class Handle:
@@ -43,7 +43,7 @@ def test_work_that_failed_in_a_lane_keeps_no_file_open() -> None:
         disk = RealDisk(asyncio.get_running_loop())
         work, handle = failing()
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        disk.submit(Lane.BACKGROUND, work, lambda _result, failure: told.set_result(str(failure)))
+        disk.submit(IoThread.BACKGROUND, work, lambda _result, failure: told.set_result(str(failure)))
         del work
         assert await told == "no space left"
         disk.close()
@@ -57,7 +57,7 @@ def test_who_waited_for_work_that_failed_keeps_no_file_open() -> None:
         disk = RealDisk(asyncio.get_running_loop())
         work, handle = failing()
         try:
-            await disk.run(Lane.READ, work)
+            await disk.run(IoThread.READ, work)
         except OSError as error:
             assert str(error) == "no space left"
         del work

@@ -14,7 +14,7 @@ from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
 from chronik.storage import reading
-from chronik.storage.disk import Lane
+from chronik.storage.disk import IoThread
 from chronik.storage.log import PartitionLog
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
@@ -199,12 +199,12 @@ def drop_from_3(log: PartitionLog) -> None:
     log.truncate(3)
 
 
-def begin_anew_at_9(log: PartitionLog) -> None:
+def reset_to_9(log: PartitionLog) -> None:
     log.restart_at(9)
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("cut", "left"), [(drop_from_3, OLD[:3]), (begin_anew_at_9, [])])
+@pytest.mark.parametrize(("cut", "left"), [(drop_from_3, OLD[:3]), (reset_to_9, [])])
 def test_no_file_is_cut_before_the_wal_says_so(
     seed: int, cut: Callable[[PartitionLog], None], left: list[tuple[int, bytes]]
 ) -> None:
@@ -217,7 +217,7 @@ def test_no_file_is_cut_before_the_wal_says_so(
         async def begin(store: LogStore) -> None:
             cut(open_orders(store))
             await store.wal.drained()
-            await store.disk.run(Lane.BACKGROUND, lambda: None)
+            await store.disk.run(IoThread.BACKGROUND, lambda: None)
 
         machine.run(begin, crash_in=crash_in)
         machine.disk.lose_power()
@@ -256,11 +256,11 @@ def test_what_a_failed_round_took_back_is_said_again() -> None:
         await append_durably(store, log, b"rejected")
         await append_durably(store, log, b"first")
 
-    async def begin_anew(store: LogStore) -> None:
+    async def reset_twice(store: LogStore) -> None:
         log = open_orders(store)
         machine.disk.sync_failures = 1
-        begin_anew_at_9(log)
-        begin_anew_at_9(log)
+        reset_to_9(log)
+        reset_to_9(log)
         await store.wal.drained()
         await append_durably(store, log, b"after")
         await store.flusher.flushed()
@@ -268,7 +268,7 @@ def test_what_a_failed_round_took_back_is_said_again() -> None:
     machine.run(begin)
     machine.disk.lose_power()
     assert machine.run(offsets_and_values) == [(0, b"first")]
-    machine.run(begin_anew)
+    machine.run(reset_twice)
     machine.disk.lose_power()
     assert machine.run(offsets_and_values) == [(9, b"after")]
 

@@ -9,8 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from chronik.client_state import Share
 from chronik.model import ErrorCode, RequestError
-from chronik.storage.producer_state import SEQUENCE_MAX, BatchSpan, ProducerStates
+from chronik.storage import producer_state
+from chronik.storage.producer_state import (
+    PRODUCER_BYTES,
+    PRODUCERS_ALWAYS,
+    SEQUENCE_MAX,
+    BatchSpan,
+    ProducerStates,
+)
 
 
 def put(
@@ -45,9 +53,20 @@ def put(
 
 
 def end(
-    states: ProducerStates, *, commit: bool, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0
+    states: ProducerStates,
+    *,
+    commit: bool,
+    producer_id: int = 7,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    raises_epoch: bool = False,
 ) -> None:
-    states.check_marker(producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch)
+    states.check_marker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        raises_epoch=raises_epoch,
+    )
     states.append_marker(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -62,6 +81,92 @@ def refused(code: ErrorCode, states: ProducerStates, sequence: int, **facts: int
     with pytest.raises(RequestError) as caught:
         put(states, sequence, **facts)  # type: ignore[arg-type]
     assert caught.value.code is code
+
+
+def test_invented_producer_ids_push_out_only_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 10)
+    states = ProducerStates()
+    put(states, 0, producer_id=1, transactional=True)
+    put(states, 0, producer_id=2)
+    put(states, 0, producer_id=3)
+    for forged in range(100, 107):
+        put(states, 0, producer_id=forged)
+    put(states, 1, producer_id=2)  # used again: 3 has been quiet for longest now
+    whole = states.snapshot()
+    put(states, 0, producer_id=200)
+    assert len(states) == 10
+    assert [states.get(one) is not None for one in (1, 2, 3, 100)] == [True, True, False, True]
+    assert states.truncate_to(10)  # a follower that cuts the last batch off knows the producer again
+    assert ProducerStates.restore(states.snapshot()).get(3) == ProducerStates.restore(whole).get(3)
+    assert len(states) == 10
+    for forged in range(300, 400):
+        put(states, 0, producer_id=forged)
+    assert len(states) == 10
+    assert states.has_open_transaction(1, 0)
+
+
+def test_the_producer_that_room_is_made_for_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 3)
+    states = ProducerStates()
+    for producer_id in (1, 2, 3):
+        put(states, 0, producer_id=producer_id, transactional=True)
+    put(states, 0, producer_id=4)
+    assert states.get(4) is not None  # else its retry would be written twice
+
+
+def test_all_partitions_share_room_for_producers() -> None:
+    """10,000 ids in each of many partitions are more than a node has memory for."""
+    share = Share("producer_ids", 100 * PRODUCER_BYTES)
+    mine, other = ProducerStates(share.hold()), ProducerStates(share.hold())
+    for number in range(PRODUCERS_ALWAYS):
+        put(mine, 0, producer_id=number)
+    for number in range(1_000):
+        put(other, 0, producer_id=number)
+    assert len(other) == 100 - PRODUCERS_ALWAYS
+    assert share.held_bytes == share.bytes_max
+    assert share.refused == 1_000 - len(other)
+    # A partition that few write to keeps all of them, whatever happens elsewhere.
+    assert len(mine) == PRODUCERS_ALWAYS
+    restored = ProducerStates.restore(other.snapshot(), share.hold())
+    assert share.held_bytes == share.bytes_max + len(restored) * PRODUCER_BYTES
+    restored.expire(now_ms=10**15, expiration_ms=1)
+    assert share.held_bytes == share.bytes_max
+
+
+def test_a_producer_forgotten_for_want_of_room_comes_back_with_a_truncation() -> None:
+    share = Share("producer_ids", PRODUCERS_ALWAYS * PRODUCER_BYTES)
+    states = ProducerStates(share.hold())
+    for number in range(PRODUCERS_ALWAYS):
+        put(states, 0, producer_id=number)
+    before = states.next_offset
+    put(states, 0, producer_id=99)
+    assert states.get(0) is None
+    states.truncate_to(before)
+    assert states.get(0) is not None
+    assert states.get(99) is None
+    assert share.held_bytes == share.bytes_max
+
+
+def test_a_late_repetition_of_a_marker_does_not_end_the_next_transaction() -> None:
+    """The coordinator asked twice (KIP-1228). Where markers raise the epoch, what follows has the same."""
+    states = ProducerStates()
+    put(states, 0, epoch=4, transactional=True)
+    end(states, commit=True, epoch=5, raises_epoch=True)
+    end(states, commit=True, epoch=5, raises_epoch=True)  # nothing is open: it changes nothing
+    put(states, 0, epoch=5, transactional=True)
+    with pytest.raises(RequestError) as late:
+        end(states, commit=True, epoch=5, raises_epoch=True)
+    assert late.value.code is ErrorCode.invalid_producer_epoch
+    assert states.has_open_transaction(7, 5)
+    end(states, commit=False, epoch=6, raises_epoch=True)
+    assert not states.has_open_transaction(7, 5)
+
+
+def test_an_open_transaction_of_another_epoch_is_another_transaction() -> None:
+    states = ProducerStates()
+    put(states, 0, epoch=4, transactional=True)
+    assert states.has_open_transaction(7, 4)
+    assert not states.has_open_transaction(7, 5)
 
 
 def test_a_retry_is_answered_with_the_first_offset() -> None:

@@ -4,9 +4,12 @@ import asyncio
 import errno
 import logging
 import random
+import threading
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,12 +17,16 @@ import pytest
 from chronik.model import RequestError, StorageError, TopicPartition
 from chronik.records.batch import Buffer, read_header
 from chronik.storage import checkpoint, reading
-from chronik.storage.disk import Lane, RealDisk, RealFile
+from chronik.storage.disk import IoThread, RealDisk, RealFile
 from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from chronik.storage.log import LogConfig
+from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.recovery import _Recovery
+from chronik.storage.segment import Segment
+from chronik.storage.segment_loading import load_segments
 from chronik.storage.store import StoreOptions, log_directory
-from chronik.storage.wal import PROFILES, WalOptions, WalSink
+from chronik.storage.wal import PROFILES, WalOptions
+from chronik.storage.wal_queue import WalSink
 from tests.unit.storage.support import (
     OPTIONS,
     TOPIC_ID,
@@ -46,324 +53,281 @@ def wal_files(root: Path) -> list[Path]:
     return sorted(p for p in (root / "wal").iterdir() if p.stem.isdigit())
 
 
-def test_what_was_committed_survives_a_crash(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            await fill(store, open_orders(store), 0, 100)
-        for start in (100, 110, 120):
-            async with opened(tmp_path, crash=True) as (store, report):
-                log = open_orders(store)
-                assert log.log_end_offset == start
-                assert await read_values(log) == numbered(0, start)
-                assert report.damage == []
-                await fill(store, log, start, start + 10)
-
-    asyncio.run(run())
-
-
-def test_a_clean_stop_leaves_nothing_to_replay(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 50)
-        async with opened(tmp_path) as (store, report):
-            assert report.entries == 0
-            assert await read_values(open_orders(store)) == numbered(0, 50)
-
-    asyncio.run(run())
-
-
-def test_segments_roll_and_checkpoints_retire_wal_files(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = LogConfig(segment_bytes=20_000)
-        options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=50_000))
-        async with opened(tmp_path, options, crash=True) as (store, _):
-            log = open_orders(store, config)
-            for first in range(0, 2000, 100):
-                await fill(store, log, first, first + 100)
-            before, known = len(wal_files(tmp_path)), store.wal.files
-            await store.checkpoint()
-            await store.checkpoint()
-            assert len(wal_files(tmp_path)) < before
-            assert store.wal.files is known, "the lane adds to it at any moment"
-            assert [file.path for file in known] == wal_files(tmp_path)
-            assert len(log.segments) > 5
-            assert await read_values(log) == numbered(0, 2000)
-            await fill(store, log, 2000, 2010)
-        async with opened(tmp_path, options) as (store, report):
-            assert report.entries == 10
-            assert await read_values(open_orders(store, config)) == numbered(0, 2010)
-
-    asyncio.run(run())
-
-
-def test_a_torn_tail_is_cut_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
+async def test_what_was_committed_survives_a_crash(tmp_path: Path) -> None:
+    async with opened(tmp_path, crash=True) as (store, _):
+        await fill(store, open_orders(store), 0, 100)
+    for start in (100, 110, 120):
+        async with opened(tmp_path, crash=True) as (store, report):
             log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await append_durably(store, log, b"x" * 5000)
-        path = wal_files(tmp_path)[-1]
-        data = path.read_bytes()
-        used = len(data.rstrip(b"\0"))
-        path.write_bytes(data[: used - 2000] + b"\0" * (len(data) - used + 2000))
-        async with opened(tmp_path) as (store, report):
-            assert await read_values(open_orders(store)) == numbered(0, 10)
-            assert len(report.torn) == 1
+            assert log.log_end_offset == start
+            assert await read_values(log) == numbered(0, start)
             assert report.damage == []
+            await fill(store, log, start, start + 10)
 
-    asyncio.run(run())
+
+async def test_a_clean_stop_leaves_nothing_to_replay(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 50)
+    async with opened(tmp_path) as (store, report):
+        assert report.entries == 0
+        assert await read_values(open_orders(store)) == numbered(0, 50)
+
+
+async def test_segments_roll_and_checkpoints_retire_wal_files(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=20_000)
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=50_000))
+    async with opened(tmp_path, options, crash=True) as (store, _):
+        log = open_orders(store, config)
+        for first in range(0, 2000, 100):
+            await fill(store, log, first, first + 100)
+        before, known = len(wal_files(tmp_path)), store.wal.files
+        await store.checkpoint()
+        await store.checkpoint()
+        assert len(wal_files(tmp_path)) < before
+        assert store.wal.files is known, "the I/O thread adds to it at any moment"
+        assert [file.path for file in known] == wal_files(tmp_path)
+        assert len(log.segments) > 5
+        assert await read_values(log) == numbered(0, 2000)
+        await fill(store, log, 2000, 2010)
+    async with opened(tmp_path, options) as (store, report):
+        assert report.entries == 10
+        assert await read_values(open_orders(store, config)) == numbered(0, 2010)
+
+
+async def test_a_torn_tail_is_cut_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await append_durably(store, log, b"x" * 5000)
+    path = wal_files(tmp_path)[-1]
+    data = path.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    path.write_bytes(data[: used - 2000] + b"\0" * (len(data) - used + 2000))
+    async with opened(tmp_path) as (store, report):
+        assert await read_values(open_orders(store)) == numbered(0, 10)
+        assert len(report.torn) == 1
+        assert report.damage == []
     assert "cut off an unfinished write" in caplog.text
 
 
-def test_a_flipped_bit_inside_the_wal_costs_only_its_entry(
+async def test_a_flipped_bit_inside_the_wal_costs_only_its_entry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            for i in range(20):
-                await append_durably(store, log, b"value-%d" % i)
-        path = wal_files(tmp_path)[0]
-        data = bytearray(path.read_bytes())
-        data[data.index(b"value-7") + 2] ^= 0x10
-        path.write_bytes(data)
-        async with opened(tmp_path) as (store, report):
-            assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
-            assert len(report.damage) == 1
-
-    asyncio.run(run())
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        for i in range(20):
+            await append_durably(store, log, b"value-%d" % i)
+    path = wal_files(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[data.index(b"value-7") + 2] ^= 0x10
+    path.write_bytes(data)
+    async with opened(tmp_path) as (store, report):
+        assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
+        assert len(report.damage) == 1
     assert "the disk lost acknowledged data" in caplog.text
 
 
-def test_a_flipped_bit_in_a_wal_header_is_stepped_over(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            for i in range(20):
-                await append_durably(store, log, b"value-%d" % i)
-        path = wal_files(tmp_path)[0]
-        data = bytearray(path.read_bytes())
-        place = data.rindex(b"CWAL", 0, data.index(b"value-7"))
-        data[place + 10] ^= 1
-        path.write_bytes(data)
-        async with opened(tmp_path) as (store, report):
-            assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
-            assert len(report.damage) == 1
-
-    asyncio.run(run())
+async def test_a_flipped_bit_in_a_wal_header_is_stepped_over(tmp_path: Path) -> None:
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        for i in range(20):
+            await append_durably(store, log, b"value-%d" % i)
+    path = wal_files(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    place = data.rindex(b"CWAL", 0, data.index(b"value-7"))
+    data[place + 10] ^= 1
+    path.write_bytes(data)
+    async with opened(tmp_path) as (store, report):
+        assert await read_values(open_orders(store)) == [*numbered(0, 7), *numbered(8, 20)]
+        assert len(report.damage) == 1
 
 
-def test_a_flipped_bit_in_a_segment_is_said_and_the_rest_is_served(
+async def test_a_flipped_bit_in_a_segment_is_said_and_the_rest_is_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for i in range(300):
-                append(log, b"value-%d" % i + b"." * 200)
-            await store.wal.drained()
-        path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
-        data = bytearray(path.read_bytes())
-        data[data.index(b"value-150.") + 3] ^= 4
-        path.write_bytes(data)
-        async with opened(tmp_path) as (store, _):
-            offsets = [offset for offset, _ in await read_values(open_orders(store))]
-            assert 150 not in offsets
-            assert offsets[0] == 0
-            assert offsets[-1] == 299
-            assert len(offsets) > 270
-            assert offsets == sorted(set(offsets))
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for i in range(300):
+            append(log, b"value-%d" % i + b"." * 200)
+        await store.wal.drained()
+    path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"value-150.") + 3] ^= 4
+    path.write_bytes(data)
+    async with opened(tmp_path) as (store, _):
+        offsets = [offset for offset, _ in await read_values(open_orders(store))]
+        assert 150 not in offsets
+        assert offsets[0] == 0
+        assert offsets[-1] == 299
+        assert len(offsets) > 270
+        assert offsets == sorted(set(offsets))
     assert "is damaged near byte" in caplog.text
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "noise"])
-def test_a_harmed_index_is_made_anew(tmp_path: Path, harm: str) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for i in range(3000):
-                append(log, b"value-%d" % i, timestamp_ms=1000 + i)
+async def test_a_harmed_index_is_made_anew(tmp_path: Path, harm: str) -> None:
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for i in range(3000):
+            append(log, b"value-%d" % i, timestamp_ms=1000 + i)
+        await store.wal.drained()
+    for path in (tmp_path / "topics" / "orders-0").glob("*index"):
+        if harm == "missing":
+            path.unlink()
+        elif harm == "cut":
+            path.write_bytes(path.read_bytes()[:-3])
+        else:
+            path.write_bytes(random.Random(1).randbytes(160))
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        assert await read_values(log) == numbered(0, 3000)
+        found = await reading.offset_for_timestamp(log, 2500, log.log_end_offset)
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (1500, 2500)
+
+
+async def test_a_harmed_index_does_not_stop_appends_while_the_disk_is_full(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 1000)
+    path = next((tmp_path / "topics" / "orders-0").glob("*.index"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        write_at, refused = RealFile.write_at, []
+
+        def no_space(file: RealFile, position: int, buffers: Sequence[Buffer]) -> int:
+            if "index" not in file._path.suffix:
+                return write_at(file, position, buffers)
+            refused.append(file._path.suffix)
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RealFile, "write_at", no_space)
+            assert append(log, b"value-1000") == 1000
             await store.wal.drained()
-        for path in (tmp_path / "topics" / "orders-0").glob("*index"):
-            if harm == "missing":
-                path.unlink()
-            elif harm == "cut":
-                path.write_bytes(path.read_bytes()[:-3])
-            else:
-                path.write_bytes(random.Random(1).randbytes(160))
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            assert await read_values(log) == numbered(0, 3000)
-            found = await reading.offset_for_timestamp(log, 2500, log.log_end_offset)
-            assert found is not None
-            assert (found.offset, found.timestamp_ms) == (1500, 2500)
-
-    asyncio.run(run())
+        assert refused
+        assert await read_values(log) == numbered(0, 1001)
+    assert path.read_bytes()[: len(whole)] == whole, "written with what came next"
 
 
-def test_a_harmed_index_does_not_stop_appends_while_the_disk_is_full(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 1000)
-        path = next((tmp_path / "topics" / "orders-0").glob("*.index"))
-        whole = path.read_bytes()
-        path.write_bytes(whole[:-3])
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            write_at, refused = RealFile.write_at, []
+async def test_files_that_cannot_be_opened_refuse_appends_until_they_can(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 10)
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
 
-            def no_space(file: RealFile, position: int, buffers: Sequence[Buffer]) -> int:
-                if "index" not in file._path.suffix:
-                    return write_at(file, position, buffers)
-                refused.append(file._path.suffix)
-                raise OSError(errno.ENOSPC, "no space left on device")
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(RealFile, "write_at", no_space)
-                assert append(log, b"value-1000") == 1000
-                await store.wal.drained()
-            assert refused
-            assert await read_values(log) == numbered(0, 1001)
-        assert path.read_bytes()[: len(whole)] == whole, "written with what came next"
-
-    asyncio.run(run())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RealDisk, "list", too_many_files)
+            with pytest.raises(StorageError, match=r"orders-0 cannot be opened.*too many open files"):
+                append(log, b"refused")
+            with pytest.raises(StorageError):
+                await log.load()
+        assert append(log, b"value-10") == 10
+        await store.wal.drained()
+        assert await read_values(log) == numbered(0, 11)
 
 
-def test_files_that_cannot_be_opened_refuse_appends_until_they_can(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 10)
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(RealDisk, "list", too_many_files)
-                with pytest.raises(StorageError, match=r"orders-0 cannot be opened.*too many open files"):
-                    append(log, b"refused")
-                with pytest.raises(StorageError):
-                    await log.load()
-            assert append(log, b"value-10") == 10
-            await store.wal.drained()
-            assert await read_values(log) == numbered(0, 11)
-
-    asyncio.run(run())
-
-
-def test_an_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
+async def test_an_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
     """Indexes are not synced: a power loss may bring back entries of what stood in the log before."""
-
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 1000)
-        path = next((tmp_path / "topics" / "orders-0").glob("*.index"))
-        pairs = list(OFFSET_ENTRY.iter_unpack(path.read_bytes()))
-        assert len(pairs) > 6
-        shifted = [
-            (offset, position + 13 * (place % 3 > 0)) for place, (offset, position) in enumerate(pairs)
-        ]
-        path.write_bytes(b"".join(OFFSET_ENTRY.pack(*pair) for pair in shifted))
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for offset in range(0, 1000, 7):
-                found = await reading.read(log, offset, 1, log.log_end_offset)
-                assert read_header(found.buffers[0]).base_offset == offset
-            assert await read_values(log) == numbered(0, 1000)
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 1000)
+    path = next((tmp_path / "topics" / "orders-0").glob("*.index"))
+    pairs = list(OFFSET_ENTRY.iter_unpack(path.read_bytes()))
+    assert len(pairs) > 6
+    shifted = [(offset, position + 13 * (place % 3 > 0)) for place, (offset, position) in enumerate(pairs)]
+    path.write_bytes(b"".join(OFFSET_ENTRY.pack(*pair) for pair in shifted))
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for offset in range(0, 1000, 7):
+            found = await reading.read(log, offset, 1, log.log_end_offset)
+            assert read_header(found.buffers[0]).base_offset == offset
+        assert await read_values(log) == numbered(0, 1000)
 
 
-def test_a_time_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for offset in range(2000):
-                append(log, b"value", timestamp_ms=1000 + offset)
-            await store.wal.drained()
-        path = next((tmp_path / "topics" / "orders-0").glob("*.timeindex"))
-        pairs = list(TIME_ENTRY.iter_unpack(path.read_bytes()))
-        assert len(pairs) > 6
-        older = [(stamp - 20 * (place % 3 > 0), offset) for place, (stamp, offset) in enumerate(pairs)]
-        path.write_bytes(b"".join(TIME_ENTRY.pack(*pair) for pair in older))
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for offset in range(0, 2000, 7):
-                found = await reading.offset_for_timestamp(log, 1000 + offset, log.log_end_offset)
-                assert found is not None
-                assert (found.offset, found.timestamp_ms) == (offset, 1000 + offset)
-
-    asyncio.run(run())
+async def test_a_time_index_from_before_a_cut_leads_nobody_astray(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for offset in range(2000):
+            append(log, b"value", timestamp_ms=1000 + offset)
+        await store.wal.drained()
+    path = next((tmp_path / "topics" / "orders-0").glob("*.timeindex"))
+    pairs = list(TIME_ENTRY.iter_unpack(path.read_bytes()))
+    assert len(pairs) > 6
+    older = [(stamp - 20 * (place % 3 > 0), offset) for place, (stamp, offset) in enumerate(pairs)]
+    path.write_bytes(b"".join(TIME_ENTRY.pack(*pair) for pair in older))
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for offset in range(0, 2000, 7):
+            found = await reading.offset_for_timestamp(log, 1000 + offset, log.log_end_offset)
+            assert found is not None
+            assert (found.offset, found.timestamp_ms) == (offset, 1000 + offset)
 
 
-def test_a_shortened_segment_is_said_and_offsets_are_not_given_out_again(
+async def test_a_shortened_segment_is_said_and_offsets_are_not_given_out_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 100)
-        path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
-        path.write_bytes(path.read_bytes()[:-100])
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            assert await append_durably(store, log, b"value-100") == 100
-            values = await read_values(log)
-            assert values[-1] == (100, b"value-100")
-            assert values[:90] == numbered(0, 90)
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 100)
+    path = next((tmp_path / "topics" / "orders-0").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-100])
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        assert await append_durably(store, log, b"value-100") == 100
+        values = await read_values(log)
+        assert values[-1] == (100, b"value-100")
+        assert values[:90] == numbered(0, 90)
     assert "are lost on this disk" in caplog.text
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await store.checkpoint()
-            await fill(store, log, 10, 20)
-            await store.checkpoint()
-            await fill(store, log, 20, 30)
-        path = tmp_path / checkpoint.FILE_NAME
-        path.write_bytes(path.read_bytes()[:-1] + b"!")
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, 30)
-
-    asyncio.run(run())
+async def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await store.checkpoint()
+        await fill(store, log, 10, 20)
+        await store.checkpoint()
+        await fill(store, log, 20, 30)
+    path = tmp_path / checkpoint.FILE_NAME
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, 30)
 
 
-def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            heard: list[object] = []
+async def test_a_full_disk_refuses_writes_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        heard: list[object] = []
 
-            class Listener:
-                def on_durable(self, end_offset: int) -> None:
-                    heard.append(end_offset)
+        class Listener:
+            def on_durable(self, end_offset: int) -> None:
+                heard.append(end_offset)
 
-                def on_rejected(self, end_offset: int, error: StorageError) -> None:
-                    heard.append(("rejected", end_offset))
+            def on_damaged(self, damage: SegmentDamage) -> bool:
+                return False
 
-            log.subscribe(Listener())
-            await append_durably(store, log, b"value-0")
+            def on_rejected(self, end_offset: int, error: StorageError) -> None:
+                heard.append(("rejected", end_offset))
 
-            def no_space(*_: object) -> int:
-                raise OSError(errno.ENOSPC, "No space left on device")
+        log.subscribe(Listener())
+        await append_durably(store, log, b"value-0")
 
-            with monkeypatch.context() as patched:
-                patched.setattr(RealFile, "write_at", no_space)
-                append(log, b"lost-1")
-                append(log, b"lost-2")
-                await store.wal.drained()
-            assert log.log_end_offset == 1
-            assert heard == [1, ("rejected", 1)]
-            await append_durably(store, log, b"value-1")
-            assert await read_values(log) == numbered(0, 2)
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, 2)
+        def no_space(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    asyncio.run(run())
+        with monkeypatch.context() as patched:
+            patched.setattr(RealFile, "write_at", no_space)
+            append(log, b"lost-1")
+            append(log, b"lost-2")
+            await store.wal.drained()
+        assert log.log_end_offset == 1
+        assert heard == [1, ("rejected", 1)]
+        await append_durably(store, log, b"value-1")
+        assert await read_values(log) == numbered(0, 2)
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, 2)
 
 
 class HeldWal:
@@ -372,9 +336,8 @@ class HeldWal:
     def __init__(self) -> None:
         self.entries: list[tuple[WalSink, int]] = []
 
-    def append(self, kind: int, topic_id: bytes, partition: int, offset: int, payload, sink, token) -> int:
+    def append(self, kind: int, topic_id: bytes, partition: int, offset: int, payload, sink, token) -> None:
         self.entries.append((sink, token))
-        return len(self.entries)
 
     def commit(self, count: int) -> None:
         for sink, token in self.entries[:count]:
@@ -382,167 +345,138 @@ class HeldWal:
         del self.entries[:count]
 
 
-def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) -> None:
+async def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) -> None:
     """A follower would acknowledge what is not on its disk: the offset stands for another batch by then."""
-
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            held = HeldWal()
-            log._wal = held  # type: ignore[assignment]
-            append(log, b"kept")
-            append(log, b"dropped")
-            log.truncate(1)
-            append(log, b"instead", epoch=1)
-            held.commit(3)
-            assert (log.durable_end_offset, log.log_end_offset) == (0, 2)
-            held.commit(1)
-            assert (log.durable_end_offset, log.log_end_offset) == (1, 2)
-            held.commit(1)
-            assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        held = HeldWal()
+        log._wal = held  # type: ignore[assignment]
+        append(log, b"kept")
+        append(log, b"dropped")
+        log.truncate(1)
+        append(log, b"instead", epoch=1)
+        held.commit(3)
+        assert (log.durable_end_offset, log.log_end_offset) == (0, 2)
+        held.commit(1)
+        assert (log.durable_end_offset, log.log_end_offset) == (1, 2)
+        held.commit(1)
+        assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
 
 
-def test_a_failed_sync_takes_the_round_back_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_sync_takes_the_round_back_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bytes of the failed round may be on disk; offsets given out again must win over them."""
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        await append_durably(store, log, b"value-0")
 
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            await append_durably(store, log, b"value-0")
+        def bad_sync(_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
 
-            def bad_sync(_: object) -> None:
-                raise OSError(errno.EIO, "Input/output error")
-
-            with monkeypatch.context() as patched:
-                patched.setattr(RealFile, "sync", bad_sync)
-                append(log, b"lost")
-                await store.wal.drained()
-            await append_durably(store, log, b"value-1")
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, 2)
-
-    asyncio.run(run())
+        with monkeypatch.context() as patched:
+            patched.setattr(RealFile, "sync", bad_sync)
+            append(log, b"lost")
+            await store.wal.drained()
+        await append_durably(store, log, b"value-1")
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, 2)
 
 
-def test_delete_records_survives_a_crash(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = LogConfig(segment_bytes=2_000)
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store, config)
-            await fill(store, log, 0, 200)
-            await store.flusher.flushed()
-            await log.advance_start(150)
-            assert await read_values(log) == numbered(150, 200)
-            with pytest.raises(RequestError):
-                await reading.read(log, 149, 100, 200)
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store, config)
-            assert log.log_start_offset == 150
-            assert await read_values(log) == numbered(150, 200)
-
-    asyncio.run(run())
+async def test_delete_records_survives_a_crash(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=2_000)
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store, config)
+        await fill(store, log, 0, 200)
+        await store.flusher.flushed()
+        await log.advance_start(150)
+        assert await read_values(log) == numbered(150, 200)
+        with pytest.raises(RequestError):
+            await reading.read(log, 149, 100, 200)
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store, config)
+        assert log.log_start_offset == 150
+        assert await read_values(log) == numbered(150, 200)
 
 
-def test_deleted_logs_do_not_come_back(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
-            assert not (tmp_path / "topics" / "orders-0").exists()
-            assert open_orders(store).log_end_offset == 0
-
-    asyncio.run(run())
+async def test_deleted_logs_do_not_come_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+        assert not (tmp_path / "topics" / "orders-0").exists()
+        assert open_orders(store).log_end_offset == 0
 
 
 @pytest.mark.parametrize("appends", [0, 1])
-def test_a_replica_that_left_and_came_back_holds_only_what_it_got_since(tmp_path: Path, appends: int) -> None:
+async def test_a_replica_that_left_and_came_back_holds_only_what_it_got_since(
+    tmp_path: Path, appends: int
+) -> None:
     """Whatever the checkpoint says: it was written while the old log was there."""
-
-    async def run() -> None:
-        tp = TopicPartition("orders", 0)
-        async with opened(tmp_path, crash=True) as (store, _):
-            await fill(store, open_orders(store), 0, 10)
-            await store.checkpoint()
-            deletion = store.delete_log(tp, TOPIC_ID)
-            again = open_orders(store)
-            assert again.log_end_offset == 0
-            for _ in range(appends):
-                append(again, b"value-0")
-            await deletion
-            await store.wal.drained()
-            await store.flusher.flushed()
-            assert await read_values(again) == numbered(0, appends)
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, appends)
-
-    asyncio.run(run())
+    tp = TopicPartition("orders", 0)
+    async with opened(tmp_path, crash=True) as (store, _):
+        await fill(store, open_orders(store), 0, 10)
+        await store.checkpoint()
+        deletion = store.delete_log(tp, TOPIC_ID)
+        again = open_orders(store)
+        assert again.log_end_offset == 0
+        for _ in range(appends):
+            append(again, b"value-0")
+        await deletion
+        await store.wal.drained()
+        await store.flusher.flushed()
+        assert await read_values(again) == numbered(0, appends)
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, appends)
 
 
-def test_a_new_log_that_begins_behind_zero_is_known_after_a_crash(tmp_path: Path) -> None:
+async def test_a_new_log_that_begins_behind_zero_is_known_after_a_crash(tmp_path: Path) -> None:
     """A replica that is added where the leader has deleted the beginning."""
-
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            log.restart_at(100)
-            append(log, b"value-100")
-            await store.wal.drained()
-        async with opened(tmp_path) as (store, report):
-            log = open_orders(store)
-            assert (log.log_start_offset, log.log_end_offset) == (100, 101)
-            assert not report.gaps
-
-    asyncio.run(run())
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        log.restart_at(100)
+        append(log, b"value-100")
+        await store.wal.drained()
+    async with opened(tmp_path) as (store, report):
+        log = open_orders(store)
+        assert (log.log_start_offset, log.log_end_offset) == (100, 101)
+        assert not report.gaps
 
 
-def test_what_a_deleted_log_had_in_memory_counts_no_more(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            for _ in range(5):
-                append(log, b"x" * 1000)
-            await store.wal.drained()
-            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
-            await store.flusher.flushed()
-            assert store.flusher.unflushed_bytes == 0
-
-    asyncio.run(run())
+async def test_what_a_deleted_log_had_in_memory_counts_no_more(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        for _ in range(5):
+            append(log, b"x" * 1000)
+        await store.wal.drained()
+        await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+        await store.flusher.flushed()
+        assert store.flusher.unflushed_bytes == 0
 
 
-def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
+async def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
     """S04: a full queue is visible, and the waiter is called once there is room."""
-
-    async def run() -> None:
-        options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], queue_depth=5, file_bytes=1 << 20))
-        async with opened(tmp_path, options) as (store, _):
-            log = open_orders(store)
-            for _ in range(6):
-                append(log, b"x")
-            assert store.wal.full
-            room = asyncio.Event()
-            store.wal.when_room(room.set)
-            await asyncio.wait_for(room.wait(), 5)
-            assert not store.wal.full
-
-    asyncio.run(run())
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], queue_depth=5, file_bytes=1 << 20))
+    async with opened(tmp_path, options) as (store, _):
+        log = open_orders(store)
+        for _ in range(6):
+            append(log, b"x")
+        assert store.wal.full
+        room = asyncio.Event()
+        store.wal.when_room(room.set)
+        await asyncio.wait_for(room.wait(), 5)
+        assert not store.wal.full
 
 
-def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:
+async def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:
     """L01: a round is one sync whatever the number of partitions."""
-
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            logs = [store.open_log(TopicPartition("many", p), TOPIC_ID, LogConfig()) for p in range(200)]
-            for log in logs:
-                append(log, b"x")
-            await store.wal.drained()
-            assert store.wal.stats.rounds == 1
-            assert all(log.durable_end_offset == 1 for log in logs)
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        logs = [store.open_log(TopicPartition("many", p), TOPIC_ID, LogConfig()) for p in range(200)]
+        for log in logs:
+            append(log, b"x")
+        await store.wal.drained()
+        assert store.wal.stats.rounds == 1
+        assert all(log.durable_end_offset == 1 for log in logs)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -581,48 +515,42 @@ def test_random_work_with_crashes_matches_a_model(
         asyncio.run(session())
 
 
-def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> None:
-    async def run() -> None:
-        other = UUID(int=78)
-        tp = TopicPartition("orders", 0)
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await store.flusher.flushed()
-            deletion = store.delete_log(tp, TOPIC_ID)
-            again = store.open_log(tp, other, LogConfig())
-            append(again, b"value-0")
-            await store.wal.drained()
-            await deletion
-            await store.flusher.flushed()
-            assert await read_values(again) == numbered(0, 1)
-        async with opened(tmp_path) as (store, _):
-            store.forget_missing(lambda topic_id, _: topic_id == other.bytes)
-            assert await read_values(store.open_log(tp, other, LogConfig())) == numbered(0, 1)
-
-    asyncio.run(run())
+async def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> None:
+    other = UUID(int=78)
+    tp = TopicPartition("orders", 0)
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await store.flusher.flushed()
+        deletion = store.delete_log(tp, TOPIC_ID)
+        again = store.open_log(tp, other, LogConfig())
+        append(again, b"value-0")
+        await store.wal.drained()
+        await deletion
+        await store.flusher.flushed()
+        assert await read_values(again) == numbered(0, 1)
+    async with opened(tmp_path) as (store, _):
+        store.forget_missing(lambda topic_id, _: topic_id == other.bytes)
+        assert await read_values(store.open_log(tp, other, LogConfig())) == numbered(0, 1)
 
 
-def test_a_replica_that_moved_away_while_the_node_was_down_is_not_remembered_without_its_files(
+async def test_a_replica_that_moved_away_while_the_node_was_down_is_not_remembered_without_its_files(
     tmp_path: Path,
 ) -> None:
     """It may come back after another crash: a log that claims records it has not would count as in sync."""
     tp = TopicPartition("orders", 0)
 
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            await fill(store, open_orders(store), 0, 10)
-        async with opened(tmp_path, crash=True) as (store, _):
-            store.forget_missing(lambda topic_id, _: False)
-            await store.wal.drained()
-            await store.disk.run(Lane.BACKGROUND, lambda: None)  # where files are removed, in their order
-            assert not log_directory(tmp_path, tp).exists()
-        async with opened(tmp_path) as (store, _):
-            again = store.open_log(tp, TOPIC_ID, LogConfig())
-            assert (again.log_start_offset, again.log_end_offset) == (0, 0)
-            assert await read_values(again) == []
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (store, _):
+        await fill(store, open_orders(store), 0, 10)
+    async with opened(tmp_path, crash=True) as (store, _):
+        store.forget_missing(lambda topic_id, _: False)
+        await store.wal.drained()
+        await store.disk.run(IoThread.BACKGROUND, lambda: None)  # where files are removed, in their order
+        assert not log_directory(tmp_path, tp).exists()
+    async with opened(tmp_path) as (store, _):
+        again = store.open_log(tp, TOPIC_ID, LogConfig())
+        assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+        assert await read_values(again) == []
 
 
 class _NearlyFull(RealDisk):
@@ -685,53 +613,74 @@ def test_recovery_takes_memory_for_a_part_of_the_wal_only(tmp_path: Path) -> Non
     assert asyncio.run(recover()) < count * size / 2
 
 
-def test_a_log_that_was_cut_and_deleted_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
+async def test_a_log_that_was_cut_and_deleted_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
     """Its files are gone when the WAL says once more how they were cut."""
-
-    async def run() -> None:
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await store.checkpoint()
-            log.truncate(7)
-            await fill(store, log, 7, 12)
-            await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
-            await store.wal.drained()
-        async with opened(tmp_path, crash=True) as (store, _):
-            log = open_orders(store)
-            assert log.log_end_offset == 0
-            await fill(store, log, 0, 3)
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, 3)
-
-    asyncio.run(run())
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await store.checkpoint()
+        log.truncate(7)
+        await fill(store, log, 7, 12)
+        await store.delete_log(TopicPartition("orders", 0), TOPIC_ID)
+        await store.wal.drained()
+    async with opened(tmp_path, crash=True) as (store, _):
+        log = open_orders(store)
+        assert log.log_end_offset == 0
+        await fill(store, log, 0, 3)
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, 3)
 
 
-def test_no_checkpoint_vouches_for_segments_whose_sync_failed(
+async def test_no_checkpoint_vouches_for_segments_whose_sync_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system drops pages that it could not write, and the next sync succeeds without them."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        await fill(store, log, 0, 10)
+        await store.flusher.flushed()
 
-    async def run() -> None:
-        async with opened(tmp_path) as (store, _):
-            log = open_orders(store)
-            await fill(store, log, 0, 10)
-            await store.flusher.flushed()
+        def broken(_file: RealFile) -> None:
+            raise OSError(errno.EIO, "Input/output error")
 
-            def broken(_file: RealFile) -> None:
-                raise OSError(errno.EIO, "Input/output error")
-
-            with monkeypatch.context() as patched:
-                patched.setattr(RealFile, "sync", broken)
-                with pytest.raises(OSError, match="Input/output error"):
-                    await store.checkpoint()
-            segment = log.segments[0].path
-            await fill(store, log, 10, 20)
-            with pytest.raises(StorageError, match="in doubt"):
+        with monkeypatch.context() as patched:
+            patched.setattr(RealFile, "sync", broken)
+            with pytest.raises(OSError, match="Input/output error"):
                 await store.checkpoint()
-        segment.write_bytes(bytes(segment.stat().st_size))  # what the system dropped
-        async with opened(tmp_path) as (store, _):
-            assert await read_values(open_orders(store)) == numbered(0, 20)
+        segment = log.segments[0].path
+        await fill(store, log, 10, 20)
+        with pytest.raises(StorageError, match="in doubt"):
             await store.checkpoint()
+    segment.write_bytes(bytes(segment.stat().st_size))  # what the system dropped
+    async with opened(tmp_path) as (store, _):
+        assert await read_values(open_orders(store)) == numbered(0, 20)
+        await store.checkpoint()
 
-    asyncio.run(run())
+
+async def test_segments_are_loaded_once_however_many_threads_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two lists, a batch noted in the one is written over by the next one of the other."""
+    async with opened(tmp_path) as (store, _):
+        await append_durably(store, open_orders(store), b"first")
+    loads: list[int] = []
+    first, second, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> list[Segment]:
+        loads.append(threading.get_ident())
+        (first if len(loads) == 1 else second).set()
+        go_on.wait(10)
+        return load_segments(*arguments)
+
+    monkeypatch.setattr("chronik.storage.log.load_segments", slow)
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        assert not log.is_loaded
+        with ThreadPoolExecutor(2) as pool:
+            one = pool.submit(lambda: log.segments)
+            assert first.wait(10)
+            other = pool.submit(lambda: log.segments)
+            second.wait(0.2)  # long enough for another load to begin, if it is not kept from it
+            go_on.set()
+            assert one.result() is other.result()
+        assert len(loads) == 1

@@ -145,41 +145,35 @@ def test_a_node_that_ended_is_refused_until_it_runs_again() -> None:
     with_network(work)
 
 
-def test_a_node_that_has_yet_to_listen_is_refused() -> None:
-    async def main() -> None:
-        inside, outside = free_ports(2)
-        network = Network()
-        await network.expose(2, outside, inside)
-        dial = lambda: asyncio.open_connection("127.0.0.1", outside)  # noqa: E731
-        for _ in range(2):
-            network.hide(2)
-            network.show(2)
-            with pytest.raises(ConnectionRefusedError):
-                await dial()
-        server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", inside)
-        async with asyncio.timeout(20):
-            await until_connected(dial)
-        server.close()
+async def test_a_node_that_has_yet_to_listen_is_refused() -> None:
+    inside, outside = free_ports(2)
+    network = Network()
+    await network.expose(2, outside, inside)
+    dial = lambda: asyncio.open_connection("127.0.0.1", outside)  # noqa: E731
+    for _ in range(2):
         network.hide(2)
         network.show(2)
-        await network.close()
+        with pytest.raises(ConnectionRefusedError):
+            await dial()
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", inside)
+    async with asyncio.timeout(20):
+        await until_connected(dial)
+    server.close()
+    network.hide(2)
+    network.show(2)
+    await network.close()
 
-    asyncio.run(main())
 
-
-def test_nobody_behind_the_proxy() -> None:
-    async def main() -> None:
-        inside, outside = free_ports(2)
-        network = Network()
-        await network.expose(2, outside, inside)
-        reader, writer = await asyncio.open_connection("127.0.0.1", outside)
-        hello = msgspec.msgpack.encode({"type": "hello", "node_id": 1})
-        writer.write(len(hello).to_bytes(4, "big") + hello)
-        try:
-            assert await reader.read() == b""
-        except ConnectionResetError:
-            pass
-        writer.write(b"\xff\xff\xff\xffnonsense")
-        await network.close()
-
-    asyncio.run(main())
+async def test_nobody_behind_the_proxy() -> None:
+    inside, outside = free_ports(2)
+    network = Network()
+    await network.expose(2, outside, inside)
+    reader, writer = await asyncio.open_connection("127.0.0.1", outside)
+    hello = msgspec.msgpack.encode({"type": "hello", "node_id": 1})
+    writer.write(len(hello).to_bytes(4, "big") + hello)
+    try:
+        assert await reader.read() == b""
+    except ConnectionResetError:
+        pass
+    writer.write(b"\xff\xff\xff\xffnonsense")
+    await network.close()

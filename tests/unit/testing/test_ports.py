@@ -9,7 +9,7 @@ from chronik.testing.nodes import Nodes
 
 
 def test_ports_that_were_given_out_are_not_given_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "_HIGHEST", ports._LOWEST + 60)
+    monkeypatch.setattr(ports, "_HIGHEST", ports._LOWEST + 60 * ports._SHARES)
     given: set[int] = set()
     for _ in range(10):
         found = free_ports(2, given=given)
@@ -18,9 +18,15 @@ def test_ports_that_were_given_out_are_not_given_out_again(monkeypatch: pytest.M
     assert len(given) == 20
 
 
+def test_ports_given_lately_are_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked for them may not listen yet."""
+    monkeypatch.setattr(ports, "_HIGHEST", ports._LOWEST + 60 * ports._SHARES)
+    assert len({port for _ in range(10) for port in free_ports(2)}) == 20
+
+
 def test_no_two_nodes_of_a_cluster_get_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them listens while the others' ports are chosen: one node in hundreds could not start."""
-    monkeypatch.setattr(ports, "_HIGHEST", ports._LOWEST + 60)
+    monkeypatch.setattr(ports, "_HIGHEST", ports._LOWEST + 60 * ports._SHARES)
     cluster: Nodes = Cluster(nodes=3)
     try:
         peers = [*cluster.layout.peers, *cluster._inside.values()]

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
 from chronik.transactions.records import decode_key, decode_value, encode_key, encode_value
-from chronik.transactions.transaction import EPOCH_MAX, V2, Transaction, TxnRecord, TxnState
+from chronik.transactions.transaction import EPOCH_MAX, V2, TransactionMetadata, TxnRecord, TxnState
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMEOUT_MS = 60_000
 
 
-def fresh() -> Transaction:
-    return Transaction("tx", TxnRecord(producer_id=1, timeout_ms=TIMEOUT_MS), coordinator_epoch=0)
+def fresh() -> TransactionMetadata:
+    return TransactionMetadata("tx", TxnRecord(producer_id=1, timeout_ms=TIMEOUT_MS), coordinator_epoch=0)
 
 
-def init(txn: Transaction, *, now_ms: int = 0, expected: tuple[int, int] = (-1, -1)) -> TxnRecord:
+def init(txn: TransactionMetadata, *, now_ms: int = 0, expected: tuple[int, int] = (-1, -1)) -> TxnRecord:
     record = txn.init_producer(
         timeout_ms=TIMEOUT_MS,
         expected_producer_id=expected[0],
@@ -32,14 +32,16 @@ def init(txn: Transaction, *, now_ms: int = 0, expected: tuple[int, int] = (-1, 
     return write(txn, record)
 
 
-def write(txn: Transaction, record: TxnRecord | None) -> TxnRecord:
+def write(txn: TransactionMetadata, record: TxnRecord | None) -> TxnRecord:
     if record is not None and record is not txn.record:
         txn.begin(record)
         txn.done()
     return txn.record
 
 
-def add(txn: Transaction, *tps: TopicPartition, epoch: int, producer_id: int = 1, version: int = 0) -> None:
+def add(
+    txn: TransactionMetadata, *tps: TopicPartition, epoch: int, producer_id: int = 1, version: int = 0
+) -> None:
     record = txn.add_partitions(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -51,7 +53,7 @@ def add(txn: Transaction, *tps: TopicPartition, epoch: int, producer_id: int = 1
 
 
 def end(
-    txn: Transaction, *, epoch: int, commit: bool = True, producer_id: int = 1, version: int = 0
+    txn: TransactionMetadata, *, epoch: int, commit: bool = True, producer_id: int = 1, version: int = 0
 ) -> TxnRecord:
     record = txn.end(
         producer_id=producer_id,
@@ -64,7 +66,7 @@ def end(
     return write(txn, record)
 
 
-def complete(txn: Transaction) -> TxnRecord:
+def complete(txn: TransactionMetadata) -> TxnRecord:
     return write(txn, txn.complete(now_ms=30))
 
 
@@ -147,7 +149,7 @@ def test_concurrent_transactions_while_a_record_is_on_its_way() -> None:
         txn.done()
 
 
-def _added(txn: Transaction) -> TxnRecord:
+def _added(txn: TransactionMetadata) -> TxnRecord:
     record = txn.add_partitions(
         producer_id=1,
         producer_epoch=txn.record.producer_epoch,
@@ -166,6 +168,15 @@ def test_invalid_txn_state() -> None:
     end(txn, epoch=0, commit=False)
     complete(txn)
     refused(ErrorCode.invalid_txn_state, end, txn, epoch=0, commit=True)
+
+
+def test_an_end_that_keeps_the_epoch_is_not_of_version_2() -> None:
+    """Else partitions would take its markers for late repetitions, and the transaction would never end."""
+    txn = fresh()
+    init(txn)
+    add(txn, TP0, epoch=0, version=V2)
+    prepared = end(txn, epoch=0, version=0)
+    assert (prepared.producer_epoch, prepared.version) == (0, 0)
 
 
 def test_version_two_raises_the_epoch_at_every_end() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.model import ErrorCode, PeerError
+from chronik.model import ErrorCode, PeerError, RecordError, TopicPartition
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.fetch import FetchResult, decode_fetch, encode_fetch_response
 from chronik.wire.produce import NodeEndpoint, ProduceResult, decode_produce, encode_produce_response
@@ -44,10 +44,11 @@ def test_produce_requests(asked: list[Any], transactional_id: str | None, acks: 
         ],
     }
     request = decode_produce(*body(ApiKey.PRODUCE, version, fields), version)
-    assert (request.transactional_id, request.acks, request.timeout_ms) == (transactional_id, acks, 1234)
+    head = request.head
+    assert (head.transactional_id, head.acks, head.timeout_ms) == (transactional_id, acks, 1234)
     assert [
-        (one.topic or one.topic_id, one.partition, None if one.records is None else bytes(one.records))
-        for one in request.partitions
+        (tp.topic or topic_id, tp.partition, None if records is None else bytes(records))
+        for (tp, topic_id), records in zip(head.targets, request.records, strict=True)
     ] == [
         (UUID(int=number) if version >= 13 else name, index, data)
         for name, number, parts in asked
@@ -62,14 +63,14 @@ def test_produce_responses(version: int, count: int, fails: bool) -> None:
     code = ErrorCode.not_leader_or_follower if fails else ErrorCode.none
     results = [
         ProduceResult(
-            topic="orders",
+            tp=TopicPartition("orders", index),
             topic_id=ORDERS,
-            partition=index,
             error_code=code,
             base_offset=100 + index,
             log_append_time_ms=5,
             log_start_offset=6,
             error_message="no" if fails else None,
+            record_errors=[RecordError(2, "no key"), RecordError(7, "no key either")] if fails else (),
             current_leader=(3, 4) if fails else None,
         )
         for index in range(count)
@@ -85,6 +86,10 @@ def test_produce_responses(version: int, count: int, fails: bool) -> None:
     for one in topic.partition_responses:
         assert (one.error_code, one.base_offset) == (code, 100 + one.index)
         assert version < 5 or one.log_start_offset == 6
+        if version >= 8:
+            assert one.error_message == ("no" if fails else None)
+            named = [(error.batch_index, error.batch_index_error_message) for error in one.record_errors]
+            assert named == ([(2, "no key"), (7, "no key either")] if fails else [])
         if version >= 10 and fails:
             assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (3, 4)
     if version >= 10 and fails:

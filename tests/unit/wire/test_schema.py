@@ -22,6 +22,7 @@ from chronik.wire.schema import (
     decode_response,
     encode_request,
     encode_response,
+    in_ms,
     schema_versions,
 )
 from chronik.wire.shape import FieldShape, shape_of
@@ -33,8 +34,10 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 class Generator:
     """Random but valid field values for a message class."""
 
-    def __init__(self, seed: object) -> None:
+    def __init__(self, seed: object, time_ms: int | None = None) -> None:
+        """`time_ms`: the value of every time and duration of 64 bits."""
         self.random = random.Random(str(seed))
+        self.time_ms = time_ms
 
     def fields(self, entity: Any) -> dict[str, Any]:
         return {field.name: self.value(field) for field in shape_of(entity)}
@@ -53,6 +56,8 @@ class Generator:
             return self.fields(field.entity)
         pick = self.random
         match field.kafka_type:
+            case "datetime_i64" | "timedelta_i64" if self.time_ms is not None:
+                return self.time_ms
             case "string":
                 return pick.choice(("", "a", "grüße", "x" * 200))
             case "bytes" | "records":
@@ -114,6 +119,24 @@ def test_requests_and_responses_agree_with_kio(api_key: ApiKey) -> None:
             assert comparable(decoded, response) == response
             header_size = 4 + (1 if response_type.__header_schema__.__version__ == 1 else 0)
             assert_kio_agrees(response_type, decoded, frame[4 + header_size :])
+
+
+@pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda key: key.name)
+def test_any_time_and_any_duration_can_be_read(api_key: ApiKey) -> None:
+    """Python's own types end earlier than 64 bits of milliseconds do."""
+    for version in sorted(schema_name_map[api_key_map[api_key]]):
+        for milliseconds in (2**63 - 1, -(2**63), 2**62, -(2**55), 253_402_300_800_000, -62_135_596_800_001):
+            generator = Generator((api_key, version), milliseconds)
+            request = generator.fields(load_request_schema(api_key, version))
+            frame = encode_request(api_key, version, 1, None, request)
+            decode_request(api_key, version, frame, parse_request_header(frame, 4)[1])
+            response = generator.fields(load_response_schema(api_key, version))
+            decode_response(api_key, version, encode_response(api_key, version, 1, response), 4)
+
+
+def test_durations_are_exact() -> None:
+    for milliseconds in (*range(3_000), 2**31 - 1, 86_399_999_999_999_999):
+        assert in_ms(datetime.timedelta(milliseconds=milliseconds)) == milliseconds
 
 
 def assert_kio_agrees(entity: Any, decoded: Any, body: bytes) -> None:

@@ -1,8 +1,6 @@
 // Calls to the node that served this page. Every failure is an Error with a sentence.
 
-import { formDialog, h } from "/console/dom.js";
-
-const KEY = "chronik-api-key";
+let csrfToken = null;  // of this session; whoever is logged in by a certificate or not at all has none
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -12,24 +10,23 @@ export class ApiError extends Error {
   }
 }
 
-export async function call(method, path, body, { timeout = 15000, raw = false } = {}) {
+export async function call(method, path, body, { timeout = 15000, raw = false, signal = null } = {}) {
   const headers = {};
-  const key = sessionStorage.getItem(KEY);
-  if (key) headers.authorization = `Bearer ${key}`;
+  if (csrfToken && method !== "GET") headers["x-csrf-token"] = csrfToken;
   if (body !== undefined) headers["content-type"] = "application/json";
+  const late = AbortSignal.timeout(timeout);
   let response;
   try {
     response = await fetch(path, {
-      method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.timeout(timeout),
+      method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: signal ? AbortSignal.any([signal, late]) : late,
     });
   } catch (error) {
-    const late = error.name === "TimeoutError";
-    throw new ApiError(0, "unreachable", late ? `No answer within ${timeout / 1000} s.` : "The node cannot be reached.");
+    throw new ApiError(0, "unreachable", error.name === "TimeoutError" ? `No answer within ${timeout / 1000} s.` : "The node cannot be reached.");
   }
   if (response.ok) return raw ? response : response.json();
   let failure = { code: String(response.status), message: `The node answered ${response.status}.` };
   try { failure = await response.json(); } catch { /* not from the node itself */ }
-  if (response.status === 401 && !document.getElementById("dialog").open) askForKey();
+  if (response.status === 401 && path !== "/session") goToLogin();
   throw new ApiError(response.status, failure.code, failure.message);
 }
 
@@ -37,15 +34,27 @@ export const get = (path, options) => call("GET", path, undefined, options);
 export const post = (path, body, options) => call("POST", path, body, options);
 export const remove = (path) => call("DELETE", path);
 
-export function askForKey() {
-  const input = h("input", { name: "key", type: "password", autocomplete: "off", required: true });
-  formDialog("API key", [
-    h("p", null, "This node asks for its API key (CHRONIK_ADMIN_API_KEY). It is kept until this tab is closed."),
-    h("label", null, "Key", input),
-  ], "Use it", async () => {
-    sessionStorage.setItem(KEY, input.value.trim());
-    location.reload();
-  });
+export const goToLogin = () => location.assign(`/console/login.html${location.hash}`);
+
+// Who is logged in; null if a login is needed first, to which the browser is on its way then.
+export async function loadSession() {
+  try {
+    const session = await get("/session");
+    csrfToken = session.csrf_token;
+    return session;
+  } catch (error) {
+    if (error.status === 401) goToLogin();
+    return null;
+  }
+}
+
+export async function logIn(proof) {
+  csrfToken = (await post("/session", proof)).csrf_token;
+}
+
+export async function logOut() {
+  await remove("/session");
+  goToLogin();
 }
 
 export const topicPath = (name, rest = "") => `/admin/topics/${encodeURIComponent(name)}${rest}`;

@@ -1,8 +1,11 @@
 // The frame: sections, keyboard, theme, and the bar that says when what is shown is old.
 
+import { audit } from "/console/audit.js";
+import { goToLogin, loadSession, logOut } from "/console/api.js";
 import { fill, h, showDialog, svg } from "/console/dom.js";
 import { group, groups } from "/console/groups.js";
 import { live, onLive, start } from "/console/live.js";
+import { needsQuery } from "/console/needs_query.js";
 import { overview } from "/console/overview.js";
 import { search } from "/console/search.js";
 import { sql } from "/console/sql.js";
@@ -16,6 +19,7 @@ const SECTIONS = [
   ["groups", "Groups", "g", "M8 11a3 3 0 100-6 3 3 0 000 6zM2 20c0-3 3-5 6-5s6 2 6 5M16 11a3 3 0 100-6M17 15c3 0 5 2 5 5"],
   ["search", "Search", "s", "M11 18a7 7 0 100-14 7 7 0 000 14zM20 20l-4-4"],
   ["sql", "SQL", "q", "M4 6c0-3 16-3 16 0v12c0 3-16 3-16 0zM4 6c0 3 16 3 16 0M4 12c0 3 16 3 16 0"],
+  ["audit", "Audit", "a", "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6zM9 12l2 2 4-4"],
 ];
 
 const main = document.getElementById("main");
@@ -28,7 +32,8 @@ function route() {
   document.getElementById("dialog").close();
   const pages = {
     "": () => overview(main), topics: () => (rest[0] ? topic(main, rest[0], rest[1]) : topics(main)),
-    groups: () => (rest[0] ? group(main, rest[0]) : groups(main)), search: () => search(main, rest[0], rest[1]), sql: () => sql(main),
+    groups: () => (rest[0] ? group(main, rest[0]) : groups(main)), search: () => needsQuery(main, "Search", () => search(main, rest[0], rest[1])),
+    sql: () => needsQuery(main, "SQL", () => sql(main)), audit: () => audit(main),
   };
   const page = pages[section];
   if (page) leave = page();
@@ -66,7 +71,7 @@ function stale() {
 }
 
 const KEYS = [
-  ["g o", "Overview"], ["g t", "Topics"], ["g g", "Groups"], ["g s", "Search"], ["g q", "SQL"], ["/", "Go to the first field"], ["n", "New topic"], ["d", "Light or dark"], ["Ctrl Enter", "Send or run"], ["Esc", "Leave a field, close a dialog"], ["?", "This list"],
+  ["g o", "Overview"], ["g t", "Topics"], ["g g", "Groups"], ["g s", "Search"], ["g q", "SQL"], ["g a", "Audit"], ["/", "Go to the first field"], ["n", "New topic"], ["d", "Light or dark"], ["Ctrl Enter", "Send or run"], ["Esc", "Leave a field, close a dialog"], ["?", "This list"],
 ];
 const help = () => showDialog(h("h1", null, "Keyboard"), h("div.keys", null, KEYS.map(([keys, what]) => [h("span", null, keys.split(" ").map((key) => [h("kbd", null, key), " "])), h("span", null, what)])));
 
@@ -93,5 +98,11 @@ document.addEventListener("keydown", onKey);
 window.addEventListener("hashchange", route);
 onLive(stale);
 setInterval(stale, 1000);
+const session = await loadSession();
+if (session) {
+  fill(document.getElementById("who"), session.csrf_token
+    ? [h("span", null, session.principal), h("button.ghost", { type: "button", onclick: logOut }, "Log out")]
+    : session.is_anonymous ? h("button.ghost", { type: "button", onclick: goToLogin }, "Log in") : session.principal);
+}
 route();
 start();

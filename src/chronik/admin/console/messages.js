@@ -4,6 +4,9 @@ import { get, topicPath } from "/console/api.js";
 import { badge, bytes, copy, count, fill, h, json, quote, time } from "/console/dom.js";
 import { live, onLive } from "/console/live.js";
 
+const WAIT_MS = 10000;
+const PAUSE_MS = 250;  // between two looks at a topic that never rests
+
 export function browser(body, name) {
   const found = live.topics.find((one) => one.name === name);
   const partition = h("select", { "aria-label": "Partition", onchange: load }, h("option", { value: "" }, "all partitions"),
@@ -16,17 +19,44 @@ export function browser(body, name) {
   const follow = h("input", { type: "checkbox", checked: true, onchange: load });
   const rows = h("tbody"), status = h("span.dim"), problem = h("div.error", { hidden: true, role: "alert" }), none = h("div.empty", { hidden: true });
   const next = h("button", { type: "button", hidden: true, onclick: more }, "Next");
-  let known = new Set(), open = new Set(), ends = {}, busy = false, lastEnd = -1;
+  let known = new Set(), open = new Set(), ends = {}, busy = false, again = false, lastEnd = -1, isTold = false;
+  const left = new AbortController();
   fill(body,
     h("div.row", { style: { "margin-bottom": "12px" } }, partition, from, offset, since, key, limit, h("label.check", null, follow, "live"), h("span.grow"), status, next),
     problem,
     h("div.card.flush", null, h("div.scroll", null, h("table", null, h("thead", null, h("tr", null, h("th.num", null, "Partition"), h("th.num", null, "Offset"), h("th.hide-narrow", null, "Time"), h("th", null, "Key"), h("th", null, "Value"), h("th.num.hide-narrow", null, "Size"))), rows)), none));
   load();
-  return onLive(() => {
+  watch();
+  // What the node cannot tell (partitions of other nodes, and all while it is away) is seen by looking again.
+  const stop = onLive(() => {
+    if (isTold) return;
     const topic = live.topics.find((one) => one.name === name);
     const end = topic?.partitions.reduce((sum, one) => sum + (one.high_watermark ?? 0), 0) ?? -1;
-    if (follow.checked && from.value === "newest" && end !== lastEnd) { lastEnd = end; load(); }
+    if (follows() && end !== lastEnd) { lastEnd = end; load(); }
   });
+  return () => { left.abort(); stop(); };
+
+  function follows() { return follow.checked && from.value === "newest"; }
+
+  // The node answers when records were committed.
+  async function watch() {
+    for (let seen = ""; !left.signal.aborted;) {
+      if (document.hidden) { await pause(4 * PAUSE_MS); continue; }
+      try {
+        const answer = await get(`${topicPath(name, "/watermarks")}?wait_ms=${WAIT_MS}${seen}`, { timeout: 2 * WAIT_MS, signal: left.signal });
+        if (answer.is_deleted) return;
+        isTold = answer.is_complete;
+        const moved = seen !== `&seen=${answer.total}`;
+        seen = `&seen=${answer.total}`;
+        if (moved && follows()) await load();
+      } catch {
+        isTold = false;
+        seen = "";
+        await pause(4 * PAUSE_MS);
+      }
+      await pause(PAUSE_MS);
+    }
+  }
 
   function change() {
     offset.hidden = from.value !== "offset";
@@ -47,7 +77,7 @@ export function browser(body, name) {
   }
 
   async function load() {
-    if (busy) return;
+    if (busy) { again = true; return; }
     busy = true;
     try {
       const answer = await get(`${topicPath(name, "/messages")}?${query()}`);
@@ -60,6 +90,7 @@ export function browser(body, name) {
     } finally {
       busy = false;
     }
+    if (again) { again = false; await load(); }
   }
 
   function more() {
@@ -87,7 +118,7 @@ export function browser(body, name) {
     const toggle = () => { if (!open.delete(id(one))) open.add(id(one)); if (open.has(id(one))) line.after(detail(one)); else line.nextSibling?.remove(); line.setAttribute("aria-expanded", open.has(id(one))); };
     const line = h(`tr.link${fresh ? ".fresh" : ""}`, { tabindex: 0, "aria-expanded": open.has(id(one)), onclick: toggle, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } } },
       h("td.num", null, one.partition), h("td.num", null, one.offset), h("td.nowrap.hide-narrow.mono", null, time(one.timestamp_ms)), h("td.mono", { style: { "max-width": "160px", overflow: "hidden", "text-overflow": "ellipsis", "white-space": "nowrap" } }, one.key ?? h("span.faint", null, "null")),
-      h("td.clip.mono", null, one.value === null ? badge("tombstone") : one.value.slice(0, 400)), h("td.num.hide-narrow", null, bytes(one.size_bytes)));
+      h("td.clip.mono", null, one.error ? badge("unreadable", "warn") : one.value === null ? badge("tombstone") : one.value.slice(0, 400)), h("td.num.hide-narrow", null, bytes(one.size_bytes)));
     return line;
   }
 
@@ -97,8 +128,9 @@ export function browser(body, name) {
       h("div.row", null, badge(`${name}-${one.partition} @ ${one.offset}`), badge(time(one.timestamp_ms)), one.encoding !== "utf-8" && badge("base64", "warn"), one.is_cut && badge(`cut, ${bytes(one.size_bytes)} in all`, "warn"), h("span.grow"),
         h("button.small", { type: "button", onclick: () => copy(one.value ?? "", "Value") }, "Copy value"), h("button.small", { type: "button", onclick: () => copy(command, "Command") }, "Copy as command")),
       one.headers.length > 0 && h("div.row", null, one.headers.map(([key_, value]) => badge(`${key_}: ${value}`))),
-      h("pre", null, one.is_json ? json(one.json) : one.value ?? "null"))));
+      h("pre", null, one.is_json ? json(one.json) : one.error ?? one.value ?? "null"))));
   }
 }
 
 const id = (one) => `${one.partition}-${one.offset}`;
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));

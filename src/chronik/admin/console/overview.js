@@ -60,6 +60,13 @@ function drawTrouble(box, cluster) {
 const report = (node) => live.nodes.find((one) => one.node_id === node.node_id);
 const reachable = (node) => node.is_alive && report(node)?.reachable !== false;
 
+/** Nodes of the same rack and host are shards of one machine. */
+function shardOf(node) {
+  const machine = (one) => `${one.rack} ${one.endpoints.kafka?.split(":")[0]}`;
+  const shards = node.rack ? live.cluster.nodes.filter((one) => machine(one) === machine(node)) : [];
+  return shards.length > 1 ? `, shard ${shards.findIndex((one) => one.node_id === node.node_id) + 1} of ${shards.length}` : "";
+}
+
 function nodeCard(node) {
   const found = report(node), status = found?.status, up = reachable(node);
   const rates = live.nodeRates.get(node.node_id) ?? [], last = rates.at(-1);
@@ -68,7 +75,7 @@ function nodeCard(node) {
   return h(`article.node${up ? "" : ".down"}`, { style: { "--node": nodeColor(node.node_id) }, "data-node": node.node_id },
     h("div.title", null, h(`span.dot.${up ? "ok" : "bad"}`), `Node ${node.node_id}`, h("span.grow"),
       node.is_controller && badge("controller", "accent", "Leads the metadata log"), node.is_this && badge("this one"), !up && badge("down", "bad")),
-    h("div.mono.dim", null, node.endpoints.kafka ?? "", node.rack ? `, rack ${node.rack}` : ""),
+    h("div.mono.dim", null, node.endpoints.kafka ?? "", node.rack ? `, rack ${node.rack}${shardOf(node)}` : ""),
     up && status ? [
       h("div.facts", null,
         fact(last ? `${bytes(last[1])}/s` : "–", "in"), fact(last ? `${bytes(last[2])}/s` : "–", "out"), fact(last ? `${short(last[3])}/s` : "–", "requests"),

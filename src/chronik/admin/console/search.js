@@ -17,6 +17,7 @@ export function search(main, topicName, given = "") {
     h("form.stack", { onsubmit: (event) => { event.preventDefault(); run(0); } },
       h("div.row", null, words, topic, order, h("label.check", null, asJson, "JSON"), h("button.primary", { type: "submit" }, "Search")), dsl),
     h("div.row", { style: { margin: "14px 0" } }, status, h("span.grow"), pages), problem, hits);
+  let hinted = null;  // what the hint says: whether any topic is searchable; null while there is none
   draw();
   if (given || topicName) run(0);
   else hint();
@@ -24,6 +25,7 @@ export function search(main, topicName, given = "") {
   return stop;
 
   function draw() {
+    if (hinted !== null && hinted !== live.topics.some((one) => one.is_searchable)) hint();
     const names = live.topics.filter((one) => one.is_searchable).map((one) => one.name);
     if (topic.options.length === names.length + 1) return;
     const chosen = topic.value || topicName || "";
@@ -31,7 +33,7 @@ export function search(main, topicName, given = "") {
   }
 
   function hint() {
-    const some = live.topics.some((one) => one.is_searchable);
+    const some = hinted = live.topics.some((one) => one.is_searchable);
     fill(hits, h("div.card", null, h("div.empty", null, h("b", null, some ? "Search for something" : "No topic is searchable yet"),
       some ? "Text anywhere in a record, or one JSON field with field:value." : ["Set searchable=true in a topic's config, or create one with it:", h("div", null, h("pre", null, "chronik topic create events --config searchable=true"))])));
   }
@@ -45,6 +47,7 @@ export function search(main, topicName, given = "") {
 
   async function run(from) {
     problem.hidden = true;
+    hinted = null;
     let wanted = body(from);
     try {
       if (asJson.checked) wanted = { ...JSON.parse(dsl.value), ...(from && { from }) };

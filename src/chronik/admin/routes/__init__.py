@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.admin.endpoint import Endpoint
+from chronik.admin.endpoint import HttpEndpoint
+from chronik.admin.routes.audit import audit_log, take_audit
+from chronik.admin.routes.backup import backup_metadata, restore_metadata, restore_records
 from chronik.admin.routes.cluster import cluster_status, node_status, nodes_status
 from chronik.admin.routes.configs import change_topic_config, settings, topic_config
 from chronik.admin.routes.console import console_asset, console_page
 from chronik.admin.routes.docs import docs_page, openapi
+from chronik.admin.routes.explain import explain, explain_node
 from chronik.admin.routes.groups import group_details, groups
 from chronik.admin.routes.health import health, ready
-from chronik.admin.routes.membership import add_node, rebalance, remove_node
+from chronik.admin.routes.keys import keys, make_key, revoke_key
+from chronik.admin.routes.logs import change_levels, levels
+from chronik.admin.routes.membership import add_node, demote_node, promote_node, rebalance, remove_node
 from chronik.admin.routes.messages import messages, produce_message
 from chronik.admin.routes.metrics import metrics
 from chronik.admin.routes.raft import raft_status
 from chronik.admin.routes.search import cat_indices, node_indices, search_all, search_node, search_topic
+from chronik.admin.routes.session import log_in, log_out, session
 from chronik.admin.routes.sql import sql, sql_explain, sql_tables, sql_tables_posted
 from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
+from chronik.admin.routes.watermarks import watermarks
 
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     health,
     ready,
     metrics,
@@ -32,6 +39,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     node_status,
     add_node,
     remove_node,
+    promote_node,
+    demote_node,
     rebalance,
     topics,
     create_topic,
@@ -41,6 +50,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     change_topic_config,
     messages,
     produce_message,
+    watermarks,
+    explain,
     groups,
     group_details,
     search_all,
@@ -51,8 +62,22 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     sql_explain,
     search_node,
     node_indices,
+    explain_node,
     search_topic,
+    audit_log,
+    take_audit,
+    session,
+    log_in,
+    log_out,
+    keys,
+    make_key,
+    revoke_key,
+    backup_metadata,
+    restore_metadata,
+    restore_records,
     settings,
+    levels,
+    change_levels,
     openapi,
     docs_page,
     console_page,

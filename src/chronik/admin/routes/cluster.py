@@ -10,12 +10,15 @@ import msgspec
 
 from chronik import __version__
 from chronik.admin.context import AdminContext
-from chronik.admin.endpoint import Call, endpoint
+from chronik.admin.endpoint import HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.scrape import is_ready
+from chronik.admin.visible import visible_topics
 from chronik.cluster.status import RaftStatus
 from chronik.metrics import SECONDS, Histogram
 from chronik.model import NO_LEADER, NodeId, Unavailable
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.gate import asks, on_cluster
 from chronik.wire.api import ApiKey
 
 ASK_SECONDS = 1.0
@@ -24,7 +27,7 @@ ASK_SECONDS = 1.0
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     is_alive: bool
-    """Registered and not fenced, as the metadata has it."""
+    """Registered and not fenced, according to the metadata."""
     is_controller: bool
     is_this: bool
     rack: str | None
@@ -59,17 +62,27 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts per bucket since the start; the difference of two answers is what happened between them."""
+    """Counts per bucket since the node started. Subtract two answers to get what happened between them."""
 
     bounds_ms: tuple[float, ...]
-    """Upper ends of all buckets but the last, which has none."""
+    """Upper bound of each bucket except the last, which is unbounded."""
     produce: list[int]
     fetch: list[int]
     wal: list[int]
 
 
+class QueryProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The search process or the SQL process. Each is started when it is first needed."""
+
+    kind: str
+    is_up: bool
+    restarts: int
+    confinement: dict[str, str]
+    """Which confinements hold for the running process, and which this kernel lacks."""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows about itself alone; counters go up only, so rates are differences."""
+    """What a node knows about itself. Counters only grow: rates are differences of two answers."""
 
     node_id: NodeId
     version: str
@@ -86,6 +99,9 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     wal_queue_depth: int
     held_back: int
     resident_bytes: int
+    has_query: bool
+    """Search and SQL are installed on this node."""
+    query_processes: list[QueryProcessStatus]
     raft: RaftStatus
 
 
@@ -102,8 +118,15 @@ class NodeReports(msgspec.Struct, frozen=True):
     nodes: list[NodeReport]
 
 
-@endpoint("GET", "/admin/cluster", summary="Nodes, leaders, what is under-replicated", answer=ClusterView)
-async def cluster_status(call: Call) -> ClusterView:
+@endpoint(
+    "GET",
+    "/admin/cluster",
+    needs=asks((Operation.DESCRIBE, ResourceType.TOPIC)),
+    summary="Nodes, leaders, what is under-replicated",
+    answer=ClusterView,
+)
+async def cluster_status(call: HttpCall) -> ClusterView:
+    """Counts are those of topics that the caller may DESCRIBE."""
     context = call.context
     state = context.state
     raft = context.raft_status()
@@ -112,7 +135,9 @@ async def cluster_status(call: Call) -> ClusterView:
     in_sync: dict[NodeId, int] = {}
     short: list[Troubled] = []
     count = offline = 0
-    for topic in state.topics.values():
+    visible = visible_topics(call)
+    for name in visible:
+        topic = state.topics[name]
         for one in topic.partitions:
             count += 1
             led[one.leader] = led.get(one.leader, 0) + 1
@@ -151,7 +176,7 @@ async def cluster_status(call: Call) -> ClusterView:
         controller_id=raft.leader_id,
         term=raft.term,
         applied_index=state.applied_index,
-        topic_count=len(state.topics),
+        topic_count=len(visible),
         partition_count=count,
         nodes=nodes,
         under_replicated=short[:1000],
@@ -160,17 +185,30 @@ async def cluster_status(call: Call) -> ClusterView:
     )
 
 
-@endpoint("GET", "/admin/node", summary="This node's own figures", answer=NodeStatus, always=True)
-async def node_status(call: Call) -> NodeStatus:
+@endpoint(
+    "GET",
+    "/admin/node",
+    needs=on_cluster(Operation.DESCRIBE),
+    summary="This node's own figures",
+    answer=NodeStatus,
+    always=True,
+)
+async def node_status(call: HttpCall) -> NodeStatus:
     return own_status(call.context)
 
 
-@endpoint("GET", "/admin/nodes", summary="Every node's figures, asked now", answer=NodeReports)
-async def nodes_status(call: Call) -> NodeReports:
+@endpoint(
+    "GET",
+    "/admin/nodes",
+    needs=on_cluster(Operation.DESCRIBE),
+    summary="Every node's figures, asked now",
+    answer=NodeReports,
+)
+async def nodes_status(call: HttpCall) -> NodeReports:
     """Asks all registered nodes at once; one that does not answer within a second is shown as such."""
     context = call.context
     others = [node_id for node_id in sorted(context.state.brokers) if node_id != context.node_id]
-    reports = await asyncio.gather(*(_ask(context, node_id) for node_id in others))
+    reports = await asyncio.gather(*(_ask(context, node_id, call.authorization) for node_id in others))
     own = NodeReport(node_id=context.node_id, reachable=True, status=own_status(context))
     return NodeReports(context.node_id, sorted([own, *reports], key=lambda one: one.node_id))
 
@@ -198,6 +236,16 @@ def own_status(context: AdminContext) -> NodeStatus:
         wal_queue_depth=wal.depth,
         held_back=stats.held_back,
         resident_bytes=resident_bytes(),
+        has_query=context.queries.is_installed,
+        query_processes=[
+            QueryProcessStatus(
+                kind=process.kind,
+                is_up=process.is_up,
+                restarts=process.restarts,
+                confinement=dict(process.confinement),
+            )
+            for process in context.queries.processes
+        ],
         raft=context.raft_status(),
     )
 
@@ -214,11 +262,13 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-async def _ask(context: AdminContext, node_id: NodeId) -> NodeReport:
+async def _ask(context: AdminContext, node_id: NodeId, authorization: str | None) -> NodeReport:
     if node_id == NO_LEADER or not context.state.is_alive(node_id):
         return NodeReport(node_id=node_id, reachable=False, problem="The cluster has fenced this node.")
     try:
-        status = await context.peers.ask(node_id, "GET", "/admin/node", timeout_s=ASK_SECONDS)
+        status = await context.peers.ask(
+            node_id, "GET", "/admin/node", timeout_s=ASK_SECONDS, authorization=authorization
+        )
     except (Unavailable, HttpError) as error:
         return NodeReport(node_id=node_id, reachable=False, problem=str(error))
     return NodeReport(node_id=node_id, reachable=True, status=status)

@@ -6,8 +6,9 @@ import importlib.resources
 import re
 from typing import Final
 
-from chronik.admin.endpoint import Call, Content, endpoint
+from chronik.admin.endpoint import Content, HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
+from chronik.server.gate import NOTHING
 
 _MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -26,13 +27,27 @@ def _asset(name: str) -> Content:
     return Content(file.read_bytes(), _MEDIA_TYPES[match[1]], headers={"cache-control": "no-cache"})
 
 
-@endpoint("GET", "/", summary="The console", media_type="text/html", always=True)
-async def console_page(_call: Call) -> Content:
+@endpoint(
+    "GET",
+    "/",
+    needs=NOTHING,
+    summary="The console",
+    media_type="text/html",
+    always=True,
+    access=HttpAccess.OPEN,
+)
+async def console_page(_call: HttpCall) -> Content:
     return _asset("index.html")
 
 
 @endpoint(
-    "GET", "/console/{file}", summary="A file of the console", media_type="text/javascript", always=True
+    "GET",
+    "/console/{file}",
+    needs=NOTHING,
+    summary="A file of the console",
+    media_type="text/javascript",
+    always=True,
+    access=HttpAccess.OPEN,
 )
-async def console_asset(call: Call) -> Content:
+async def console_asset(call: HttpCall) -> Content:
     return _asset(call.path["file"])

@@ -7,13 +7,18 @@ import importlib
 
 import msgspec
 
-from chronik.admin.endpoint import Access, Call, Content, Endpoint, endpoint
+from chronik.admin.endpoint import Content, HttpAccess, HttpCall, HttpEndpoint, endpoint
+from chronik.admin.needs import is_by_node
 from chronik.admin.openapi import describe
+from chronik.server.gate import NOTHING
 
 _ACCESS = {
-    Access.OPEN: "",
-    Access.DATA: "shows records: needs the API key where one is set",
-    Access.CHANGE: "changes something: needs the API key unless the node listens on loopback only",
+    HttpAccess.OPEN: "",
+    HttpAccess.HEALTH: "needs a login if health_needs_key is set",
+    HttpAccess.METRICS: "needs a login if metrics_need_key is set",
+    HttpAccess.STATUS: "needs a login where there is an authorizer, or a key and a way in for other machines",
+    HttpAccess.DATA: "shows records: needs a login where a key is set or there is an authorizer",
+    HttpAccess.CHANGE: "changes something: needs a login unless the node listens on loopback only",
 }
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8881}
@@ -26,19 +31,34 @@ code{background:var(--soft);padding:.1rem .3rem;border-radius:4px}small{opacity:
 """
 
 
-def _endpoints() -> tuple[Endpoint, ...]:
-    # The list names this file's endpoints, so it can only be looked up when it is complete.
-    found: tuple[Endpoint, ...] = importlib.import_module("chronik.admin.routes").ENDPOINTS
+def _endpoints() -> tuple[HttpEndpoint, ...]:
+    # Imported late: the list of endpoints imports this file.
+    found: tuple[HttpEndpoint, ...] = importlib.import_module("chronik.admin.routes").ENDPOINTS
     return found
 
 
-@endpoint("GET", "/openapi.json", summary="This API as OpenAPI 3.1", always=True)
-async def openapi(_call: Call) -> Content:
+@endpoint(
+    "GET",
+    "/openapi.json",
+    needs=NOTHING,
+    summary="This API as OpenAPI 3.1",
+    always=True,
+    access=HttpAccess.OPEN,
+)
+async def openapi(_call: HttpCall) -> Content:
     return Content(msgspec.json.encode(describe(_endpoints())), "application/json")
 
 
-@endpoint("GET", "/docs", summary="This API on one page", media_type="text/html", always=True)
-async def docs_page(_call: Call) -> Content:
+@endpoint(
+    "GET",
+    "/docs",
+    needs=NOTHING,
+    summary="This API on one page",
+    media_type="text/html",
+    always=True,
+    access=HttpAccess.OPEN,
+)
+async def docs_page(_call: HttpCall) -> Content:
     parts = [_section(one) for one in _endpoints()]
     page = (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
@@ -49,7 +69,7 @@ async def docs_page(_call: Call) -> Content:
     return Content(page.encode(), "text/html; charset=utf-8")
 
 
-def _section(one: Endpoint) -> str:
+def _section(one: HttpEndpoint) -> str:
     rows = [("path", name, "text", "") for name in one.path_names]
     for place, part in (("query", one.query), ("body", one.body)):
         if part is not None and isinstance(part, type) and issubclass(part, msgspec.Struct):
@@ -60,13 +80,24 @@ def _section(one: Endpoint) -> str:
     table = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
     )
-    note = _ACCESS[one.access]
+    note = ". ".join(filter(None, (_ACCESS[one.access], rights_of(one))))
     return (
         f"<h2><b>{one.method}</b> {html.escape(one.path)}</h2><p>{html.escape(one.summary)}. "
         f"{html.escape(one.doc)}</p>"
         + (f"<p><small>{note}</small></p>" if note else "")
         + (f"<table><tr><th>in<th>name<th>type<th></tr>{table}</table>" if rows else "")
     )
+
+
+def rights_of(one: HttpEndpoint) -> str:
+    """In words: the rights that a principal needs where an authorizer is configured."""
+    demands = [
+        f"{operation.name} on {kind.name.lower().replace('_', ' ')}" for operation, kind in one.needs.demands
+    ]
+    told = f"ACLs: {' and '.join(demands)}" if demands else ""
+    if is_by_node(one.needs):
+        return f"{told}, or signed by a node" if told else "Signed by a node"
+    return told
 
 
 def _type_name(kind: object) -> str:

@@ -6,11 +6,13 @@ import asyncio
 
 import msgspec
 
-from chronik.admin.context import AdminContext
-from chronik.admin.endpoint import Call, endpoint
+from chronik.admin.endpoint import HttpCall, endpoint
+from chronik.admin.needs import on_group
 from chronik.client.groups import Groups
 from chronik.client.offsets import LATEST, list_offsets
 from chronik.model import ChronikError, NodeId, TopicPartition
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.gate import all_of, asks
 
 DESCRIBED_AT_ONCE = 16
 
@@ -50,16 +52,26 @@ class GroupList(msgspec.Struct, frozen=True):
     """Groups whose coordinator did not answer."""
 
 
-@endpoint("GET", "/admin/groups", summary="Consumer groups and their lag", answer=GroupList)
-async def groups(call: Call) -> GroupList:
+@endpoint(
+    "GET",
+    "/admin/groups",
+    needs=asks((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    summary="Consumer groups and their lag",
+    answer=GroupList,
+)
+async def groups(call: HttpCall) -> GroupList:
     client = Groups(call.context.loopback.cluster())
-    listed = await client.list()
+    listed = [
+        group
+        for group in await client.list()
+        if call.access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    ]
     at_once = asyncio.Semaphore(DESCRIBED_AT_ONCE)
 
     async def one(group_id: str) -> GroupView | None:
         async with at_once:
             try:
-                return await _describe(call.context, client, group_id)
+                return await _describe(call, client, group_id)
             except ChronikError:
                 return None
 
@@ -68,14 +80,26 @@ async def groups(call: Call) -> GroupList:
     return GroupList([view for view in found if view is not None], missing)
 
 
-@endpoint("GET", "/admin/groups/{group_id}", summary="One group", answer=GroupView)
-async def group_details(call: Call) -> GroupView:
+@endpoint(
+    "GET",
+    "/admin/groups/{group_id}",
+    needs=all_of(on_group(Operation.DESCRIBE), asks((Operation.DESCRIBE, ResourceType.TOPIC))),
+    summary="One group",
+    answer=GroupView,
+)
+async def group_details(call: HttpCall) -> GroupView:
     client = Groups(call.context.loopback.cluster())
-    return await _describe(call.context, client, call.path["group_id"])
+    return await _describe(call, client, call.path["group_id"])
 
 
-async def _describe(context: AdminContext, client: Groups, group_id: str) -> GroupView:
-    described, committed = await asyncio.gather(client.describe(group_id), client.offsets(group_id))
+async def _describe(call: HttpCall, client: Groups, group_id: str) -> GroupView:
+    context = call.context
+    described, offsets = await asyncio.gather(client.describe(group_id), client.offsets(group_id))
+    committed = {
+        tp: at
+        for tp, at in offsets.items()
+        if call.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, tp.topic)
+    }
     known = [tp for tp in committed if context.state.partition(tp) is not None]
     ends: dict[TopicPartition, int] = {}
     try:

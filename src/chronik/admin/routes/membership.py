@@ -1,13 +1,15 @@
-"""Adding and removing nodes, moving replicas. The cluster's membership does the work."""
+"""Adding and removing nodes, saying who votes, moving replicas. The cluster's membership does the work."""
 
 from __future__ import annotations
 
 import msgspec
 
-from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.cluster.operations import ClusterOperations
 from chronik.model import NodeId
+from chronik.security.acls import Operation
+from chronik.server.gate import on_cluster
 
 
 class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,10 +21,14 @@ class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     http: str | None = None
 
 
-class RemoveNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RemoveNodeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node_id: NodeId
     force: bool = False
     """Remove it even if its replicas cannot be moved away first."""
+
+
+class NodeNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    node_id: NodeId
 
 
 class Rebalance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +40,7 @@ class Changed(msgspec.Struct, frozen=True):
     moves: int = 0
 
 
-def _membership(call: Call) -> ClusterOperations:
+def _membership(call: HttpCall) -> ClusterOperations:
     if call.context.membership is None:
         raise HttpError(
             409, "single_node", "This node is a cluster by itself: start it with peers to change its members."
@@ -42,8 +48,16 @@ def _membership(call: Call) -> ClusterOperations:
     return call.context.membership
 
 
-@endpoint("POST", "/admin/add-node", summary="Add a node", body=AddNode, answer=Changed, access=Access.CHANGE)
-async def add_node(call: Call) -> Changed:
+@endpoint(
+    "POST",
+    "/admin/add-node",
+    needs=on_cluster(Operation.ALTER),
+    summary="Add a node",
+    body=AddNode,
+    answer=Changed,
+    access=HttpAccess.CHANGE,
+)
+async def add_node(call: HttpCall) -> Changed:
     """The node may be started before or after; it gets replicas with the next rebalance."""
     added: AddNode = call.body
     return Changed(await _membership(call).add_node(msgspec.structs.asdict(added)))
@@ -52,27 +66,59 @@ async def add_node(call: Call) -> Changed:
 @endpoint(
     "POST",
     "/admin/remove-node",
+    needs=on_cluster(Operation.ALTER),
     summary="Drain and remove a node",
-    body=RemoveNode,
+    body=RemoveNodeBody,
     answer=Changed,
-    access=Access.CHANGE,
+    access=HttpAccess.CHANGE,
     deadline_s=600.0,
 )
-async def remove_node(call: Call) -> Changed:
+async def remove_node(call: HttpCall) -> Changed:
     """Moves its leaderships and replicas to the others first; answers when the node can be switched off."""
     return Changed(await _membership(call).remove_node(call.body.node_id, force=call.body.force))
 
 
 @endpoint(
     "POST",
+    "/admin/promote-node",
+    needs=on_cluster(Operation.ALTER),
+    summary="Have a node vote on metadata",
+    body=NodeNamed,
+    answer=Changed,
+    access=HttpAccess.CHANGE,
+    deadline_s=60.0,
+)
+async def promote_node(call: HttpCall) -> Changed:
+    """If there are enough voters, another one becomes an observer. Answers when the change is made."""
+    return Changed(await _membership(call).promote(call.body.node_id))
+
+
+@endpoint(
+    "POST",
+    "/admin/demote-node",
+    needs=on_cluster(Operation.ALTER),
+    summary="Have a node only observe metadata",
+    body=NodeNamed,
+    answer=Changed,
+    access=HttpAccess.CHANGE,
+    deadline_s=60.0,
+)
+async def demote_node(call: HttpCall) -> Changed:
+    """Another node becomes a voter in its place. Answers when the change is made."""
+    return Changed(await _membership(call).demote(call.body.node_id))
+
+
+@endpoint(
+    "POST",
     "/admin/rebalance",
+    needs=on_cluster(Operation.ALTER),
     summary="Spread replicas and leaders evenly",
     body=Rebalance,
     answer=Changed,
-    access=Access.CHANGE,
+    access=HttpAccess.CHANGE,
     deadline_s=600.0,
 )
-async def rebalance(call: Call) -> Changed:
+async def rebalance(call: HttpCall) -> Changed:
     """Answers when everything has moved; with `dry_run`, what would."""
     moved = await _membership(call).rebalance(dry_run=call.body.dry_run)
     if not moved.replicas and not moved.leaders:

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 
 from chronik.admin.context import AdminContext
-from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
+from chronik.admin.needs import on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.client import Consumer, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.reader import Record
+from chronik.security.acls import Operation
 
 MESSAGES_MAX = 1_000
 VALUE_BYTES_MAX = 256 * 1024
@@ -25,7 +27,7 @@ SCAN_SECONDS = 5.0
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     partition: int | None = None
-    """Only this one; by default all, newest first."""
+    """Only this partition; by default all, newest first."""
     offset: int | None = None
     """From this offset on; negative counts back from the end. Needs `partition` unless negative."""
     timestamp: int | None = None
@@ -50,6 +52,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
     """The value is longer than what is shown."""
     headers: list[tuple[str, str | None]]
+    error: str | None = None
+    """Why key and value are missing: this entry stands for a whole batch that cannot be read."""
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +63,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     """Where to go on reading, per partition."""
     scanned: int
     is_complete: bool
-    """False when looking for a key was ended by its limits."""
+    """False if the search for a key hit its limits before the end."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,12 +82,13 @@ class Produced(msgspec.Struct, frozen=True):
 @endpoint(
     "GET",
     "/admin/topics/{name}/messages",
+    needs=on_topic(Operation.READ),
     summary="Records of a topic",
     query=MessagesQuery,
     answer=Messages,
-    access=Access.DATA,
+    access=HttpAccess.DATA,
 )
-async def messages(call: Call) -> Messages:
+async def messages(call: HttpCall) -> Messages:
     """By offset, time or key; without any of them, the newest ones."""
     query: MessagesQuery = call.query
     if not 1 <= query.limit <= MESSAGES_MAX:
@@ -115,12 +120,13 @@ async def messages(call: Call) -> Messages:
 @endpoint(
     "POST",
     "/admin/topics/{name}/messages",
+    needs=on_topic(Operation.WRITE),
     summary="Write a record",
     body=NewMessage,
     answer=Produced,
-    access=Access.CHANGE,
+    access=HttpAccess.CHANGE,
 )
-async def produce_message(call: Call) -> Produced:
+async def produce_message(call: HttpCall) -> Produced:
     """With acks=all; answers with the offset."""
     topic = known_topic(call.context, call.path["name"])
     wanted: NewMessage = call.body
@@ -132,6 +138,16 @@ async def produce_message(call: Call) -> Produced:
         partition=wanted.partition,
     )
     return Produced(topic.name, delivery.tp.partition, await delivery)
+
+
+async def newest_values(context: AdminContext, topic: str, limit: int) -> list[bytes]:
+    """The last records of a topic of one partition, newest first; nothing if there is no such topic."""
+    if topic not in context.state.topics:
+        return []
+    query = MessagesQuery(limit=limit)
+    starts, ends = await _span(context, [TopicPartition(topic, 0)], query)
+    found, _, _, _ = await _read(context, starts, ends, query)
+    return [one.value.encode() for one in reversed(found) if one.value is not None]
 
 
 async def _span(
@@ -171,8 +187,11 @@ async def _read(
     if not open_ends:
         return found, scanned, positions, complete
     options = FetchOptions(max_wait_ms=100, partition_max_bytes=512 * 1024, max_bytes=4 * 1024 * 1024)
-    deadline = context.loop_time() + SCAN_SECONDS
-    async with Consumer(context.loopback.cluster(), options, on_out_of_range="earliest") as consumer:
+    async with (
+        context.message_reads,
+        Consumer(context.loopback.cluster(), options, on_out_of_range="earliest") as consumer,
+    ):
+        deadline = context.loop_time() + SCAN_SECONDS
         consumer.assign({tp: starts[tp] for tp in open_ends})
         async for one in consumer.records(open_ends):
             tp, record = one.tp, one.record
@@ -191,6 +210,21 @@ async def _read(
 
 
 def message(partition: int, record: Record) -> Message:
+    if (batch := record.unreadable) is not None:
+        return Message(
+            partition=partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            key=None,
+            value=None,
+            encoding="utf-8",
+            json=None,
+            is_json=False,
+            size_bytes=batch.size_bytes,
+            is_cut=False,
+            headers=[],
+            error=str(batch),
+        )
     size = len(record.value or b"")
     value = record.value if size <= VALUE_BYTES_MAX else (record.value or b"")[:VALUE_BYTES_MAX]
     encoding = "utf-8"

@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
-from chronik.admin.endpoint import Access, Call, Content, endpoint
+from chronik.admin.endpoint import Content, HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
+from chronik.admin.needs import BY_NODE
 from chronik.admin.scatter import SEARCH_SECONDS, NodeSearch, search_cluster, search_here
+from chronik.admin.visible import visible_topics
 from chronik.model import Unavailable
 from chronik.query.request import SearchRequest
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.gate import asks
 
 ASK_SECONDS = 3.0
 
@@ -34,45 +38,53 @@ class CatQuery(msgspec.Struct, frozen=True):
 @endpoint(
     "POST",
     "/_search",
+    needs=asks((Operation.READ, ResourceType.TOPIC)),
     summary="Search all searchable topics",
     body=SearchRequest,
     answer=SearchAnswer,
-    access=Access.DATA,
+    access=HttpAccess.DATA,
 )
-async def search_all(call: Call) -> dict[str, Any]:
+async def search_all(call: HttpCall) -> dict[str, Any]:
     """Queries: match_all, match, match_phrase, multi_match, term, terms, range, prefix, fuzzy, exists, ids,
     bool, query_string. Sort by _score, @timestamp, _offset, or a field of the value. Totals are exact;
     partitions that could not be searched are counted in _shards.failed."""
-    return await search_cluster(call.context, call.body, None, call.authorization)
+    return await search_cluster(call, call.body, None)
 
 
 @endpoint(
     "POST",
     "/{topic}/_search",
+    needs=asks((Operation.READ, ResourceType.TOPIC)),
     summary="Search one topic, or several separated by commas",
     body=SearchRequest,
     answer=SearchAnswer,
-    access=Access.DATA,
+    access=HttpAccess.DATA,
 )
-async def search_topic(call: Call) -> dict[str, Any]:
+async def search_topic(call: HttpCall) -> dict[str, Any]:
     names = [name for name in call.path["topic"].split(",") if name]
-    return await search_cluster(call.context, call.body, names, call.authorization)
+    return await search_cluster(call, call.body, names)
 
 
 @endpoint(
     "POST",
     "/_node/search",
+    needs=BY_NODE,
     summary="This node's share of a search; nodes ask each other",
     body=NodeSearch,
-    access=Access.DATA,
+    access=HttpAccess.DATA,
     deadline_s=SEARCH_SECONDS + 5,
 )
-async def search_node(call: Call) -> dict[str, Any]:
+async def search_node(call: HttpCall) -> dict[str, Any]:
     return await search_here(call.context, call.body)
 
 
-@endpoint("GET", "/_node/indices", summary="The indexes of this node; nodes ask each other")
-async def node_indices(call: Call) -> list[dict[str, Any]]:
+@endpoint(
+    "GET",
+    "/_node/indices",
+    needs=BY_NODE,
+    summary="The indexes of this node; nodes ask each other",
+)
+async def node_indices(call: HttpCall) -> list[dict[str, Any]]:
     queries = call.context.queries
     if not any(call.context.services.topic_config(name).searchable for name in call.context.state.topics):
         return []
@@ -87,18 +99,23 @@ async def node_indices(call: Call) -> list[dict[str, Any]]:
 @endpoint(
     "GET",
     "/_cat/indices",
+    needs=asks((Operation.DESCRIBE, ResourceType.TOPIC)),
     summary="The search indexes of all nodes",
     query=CatQuery,
     media_type="text/plain",
 )
-async def cat_indices(call: Call) -> Content:
+async def cat_indices(call: HttpCall) -> Content:
     context = call.context
     rows: list[dict[str, Any]] = await node_indices.function(call)
+    visible = {"-", *visible_topics(call)}
     for node_id in context.peers.addresses():
         try:
-            rows += await context.peers.ask(node_id, "GET", "/_node/indices", timeout_s=ASK_SECONDS)
+            rows += await context.peers.ask(
+                node_id, "GET", "/_node/indices", timeout_s=ASK_SECONDS, authorization=call.authorization
+            )
         except (Unavailable, HttpError) as error:
             rows.append({"index": "-", "node": node_id, "problem": str(error)})
+    rows = [row for row in rows if row["index"] in visible]
     rows.sort(key=lambda row: (row["index"], row["node"]))
     if call.query.format == "json":
         return Content(msgspec.json.encode(rows), "application/json")

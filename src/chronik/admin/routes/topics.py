@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 
 from chronik.admin.context import AdminContext
-from chronik.admin.endpoint import Access, Call, endpoint
+from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
+from chronik.admin.needs import on_topic
+from chronik.admin.visible import visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
-from chronik.metadata.commands import DeleteTopic
 from chronik.metadata.values import Topic
 from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
-from chronik.server.topics import plan_topic
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.access import may_create
+from chronik.server.gate import asks
+from chronik.server.topics import plan_deletion, plan_topic
 
 REMOTE_OFFSETS_SECONDS = 2.0
+NAME_SHOWN_MAX = 249
+"""Longest part of a name that an error repeats: as long as a topic's name can be."""
 
 
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,15 +46,11 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int
     partition_count: int
     message_count: int | None
-    """Offsets in use; more than the records after compaction or transactions. Null if a leader is away."""
+    """Number of offsets. More than the records after compaction or transactions. Null if a leader is away."""
     size_bytes: int | None
     is_searchable: bool
     configs: dict[str, str]
     partitions: tuple[PartitionView, ...]
-
-
-class TopicList(msgspec.Struct, frozen=True):
-    topics: list[TopicView]
 
 
 class TopicsQuery(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ class TopicsQuery(msgspec.Struct, frozen=True):
     """Also the cluster's own topics."""
 
 
-class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewTopicBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     partitions: int = -1
     """-1: the cluster's default."""
@@ -64,33 +66,42 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     config: dict[str, str | int | float | bool] = {}
 
 
-class TopicCreated(msgspec.Struct, frozen=True, kw_only=True):
+class TopicCreatedBody(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: str
     partitions: int
     replication_factor: int
 
 
-class TopicDeleted(msgspec.Struct, frozen=True):
+class TopicDeletedBody(msgspec.Struct, frozen=True):
     name: str
     topic_id: str
 
 
-@endpoint("GET", "/admin/topics", summary="All topics", query=TopicsQuery, answer=TopicList)
-async def topics(call: Call) -> TopicList:
+@endpoint(
+    "GET",
+    "/admin/topics",
+    needs=asks((Operation.DESCRIBE, ResourceType.TOPIC)),
+    summary="All topics",
+    query=TopicsQuery,
+    answer=list[TopicView],
+)
+async def topics(call: HttpCall) -> list[TopicView]:
     """Partitions with leader, replicas, ISR and offsets; the same on every node."""
     context = call.context
     wanted = [
-        topic
-        for name, topic in sorted(context.state.topics.items())
+        context.state.topics[name]
+        for name in visible_topics(call)
         if call.query.internal or not name.startswith("__")
     ]
     offsets = await _remote_offsets(context, wanted)
-    return TopicList([view(context, topic, offsets) for topic in wanted])
+    return [view(context, topic, offsets) for topic in wanted]
 
 
-@endpoint("GET", "/admin/topics/{name}", summary="One topic", answer=TopicView)
-async def topic_details(call: Call) -> TopicView:
+@endpoint(
+    "GET", "/admin/topics/{name}", needs=on_topic(Operation.DESCRIBE), summary="One topic", answer=TopicView
+)
+async def topic_details(call: HttpCall) -> TopicView:
     topic = known_topic(call.context, call.path["name"])
     return view(call.context, topic, await _remote_offsets(call.context, [topic]))
 
@@ -98,14 +109,17 @@ async def topic_details(call: Call) -> TopicView:
 @endpoint(
     "POST",
     "/admin/create-topic",
+    needs=asks((Operation.CREATE, ResourceType.TOPIC)),
     summary="Create a topic",
-    body=NewTopic,
-    answer=TopicCreated,
-    access=Access.CHANGE,
+    body=NewTopicBody,
+    answer=TopicCreatedBody,
+    access=HttpAccess.CHANGE,
 )
-async def create_topic(call: Call) -> TopicCreated:
+async def create_topic(call: HttpCall) -> TopicCreatedBody:
     """Answers when the topic is there on this node. Works on any node."""
-    wanted: NewTopic = call.body
+    wanted: NewTopicBody = call.body
+    if not may_create(call.access, wanted.name):
+        raise RequestError(ErrorCode.topic_authorization_failed)
     command = plan_topic(
         call.context.services,
         wanted.name,
@@ -114,7 +128,7 @@ async def create_topic(call: Call) -> TopicCreated:
         configs={key: config_text(value) for key, value in wanted.config.items()},
     )
     await call.context.services.metadata.submit(command)
-    return TopicCreated(
+    return TopicCreatedBody(
         name=command.name,
         topic_id=str(command.topic_id),
         partitions=len(command.assignments),
@@ -125,14 +139,15 @@ async def create_topic(call: Call) -> TopicCreated:
 @endpoint(
     "DELETE",
     "/admin/topics/{name}",
+    needs=on_topic(Operation.DELETE),
     summary="Delete a topic and all its records",
-    answer=TopicDeleted,
-    access=Access.CHANGE,
+    answer=TopicDeletedBody,
+    access=HttpAccess.CHANGE,
 )
-async def delete_topic(call: Call) -> TopicDeleted:
+async def delete_topic(call: HttpCall) -> TopicDeletedBody:
     topic = known_topic(call.context, call.path["name"])
-    await call.context.services.metadata.submit(DeleteTopic(topic_id=topic.topic_id))
-    return TopicDeleted(topic.name, str(topic.topic_id))
+    await call.context.services.metadata.submit(plan_deletion(topic))
+    return TopicDeletedBody(topic.name, str(topic.topic_id))
 
 
 def config_text(value: str | float) -> str:
@@ -143,7 +158,9 @@ def config_text(value: str | float) -> str:
 def known_topic(context: AdminContext, name: str) -> Topic:
     topic = context.state.topics.get(name)
     if topic is None:
-        raise RequestError(ErrorCode.unknown_topic_or_partition, f"There is no topic {name!r}.")
+        raise RequestError(
+            ErrorCode.unknown_topic_or_partition, f"There is no topic {name[:NAME_SHOWN_MAX]!r}."
+        )
     return topic
 
 
@@ -201,7 +218,8 @@ def _partition_view(
 async def _remote_offsets(
     context: AdminContext, topics: Iterable[Topic]
 ) -> Mapping[TopicPartition, tuple[int, int]]:
-    """Start and end of partitions that have no replica here; nothing for those nobody answers for."""
+    """Start and end offsets of partitions without a replica here. Partitions whose node does not answer are
+    left out."""
     missing = [
         tp
         for topic in topics

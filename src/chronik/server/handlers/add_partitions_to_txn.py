@@ -1,27 +1,41 @@
-"""AddPartitionsToTxn: partitions become part of a transaction. From version 4 on, brokers ask for clients."""
+"""AddPartitionsToTxn: adds partitions to a transaction. Versions from 4 on are for brokers."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chronik.model import ErrorCode, TopicPartition
+from chronik.model import ErrorCode, ProducerIdentity, TopicPartition
+from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
 from chronik.server.fencing import fenced_code
-from chronik.transactions.coordinator import ProducerIdentity
+from chronik.server.gate import asks
 from chronik.transactions.transaction import V2
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v3.request import (
+        AddPartitionsToTxnRequest as AddPartitionsToTxnRequestV3,
+    )
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnTopic as TopicV3
+    from kio.schema.add_partitions_to_txn.v5.request import (
+        AddPartitionsToTxnRequest as AddPartitionsToTxnRequestV5,
+    )
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic as TopicV5
+
+    Topics: TypeAlias = tuple[TopicV3, ...] | tuple[TopicV5, ...]
+    Request: TypeAlias = AddPartitionsToTxnRequestV3 | AddPartitionsToTxnRequestV5
+
 _KNOWS_FENCED = 2
-_BATCHED = 4
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: Request, code: ErrorCode, message: str | None) -> Reply:
     if hasattr(request, "transactions"):
         return reply(error_code=code)
     return reply(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, lambda tp: code))
 
 
-def _results(topics: Any, code_of: Any) -> list[dict[str, Any]]:
+def _results(topics: Topics, code_of: Callable[[TopicPartition], ErrorCode]) -> list[dict[str, Any]]:
     return [
         {
             "name": topic.name,
@@ -40,11 +54,20 @@ def _results(topics: Any, code_of: Any) -> list[dict[str, Any]]:
 @handles(
     ApiKey.ADD_PARTITIONS_TO_TXN,
     versions=(0, 5),
+    needs=asks(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.WRITE, ResourceType.TOPIC),
+        (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ),
+    decoded_as=(3, 5),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def add_partitions_to_txn(request: Any, ctx: RequestContext) -> Reply:
-    if ctx.api_version < _BATCHED:
+async def add_partitions_to_txn(request: Request, ctx: RequestContext) -> Reply:
+    if not hasattr(request, "transactions"):
+        ctx.access.require(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
+        )
         codes = await _add(
             ctx,
             request.v3_and_below_transactional_id,
@@ -52,6 +75,8 @@ async def add_partitions_to_txn(request: Any, ctx: RequestContext) -> Reply:
             request.v3_and_below_topics,
         )
         return reply(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes.__getitem__))
+    # Only brokers ask this way.
+    ctx.access.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     results = []
     for one in request.transactions:
         producer = ProducerIdentity(one.producer_id, one.producer_epoch)
@@ -67,23 +92,26 @@ async def add_partitions_to_txn(request: Any, ctx: RequestContext) -> Reply:
     return reply(error_code=ErrorCode.none, results_by_transaction=results)
 
 
+def _wrong(ctx: RequestContext, tp: TopicPartition) -> ErrorCode | None:
+    if not ctx.access.permits(Operation.WRITE, ResourceType.TOPIC, tp.topic):
+        return ErrorCode.topic_authorization_failed
+    return ErrorCode.unknown_topic_or_partition if ctx.services.state.partition(tp) is None else None
+
+
 async def _add(
     ctx: RequestContext,
     transactional_id: str,
     producer: ProducerIdentity,
-    topics: Any,
+    topics: Topics,
     *,
     verify_only: bool = False,
     version: int = 0,
 ) -> dict[TopicPartition, ErrorCode]:
     """One code per partition; either all are added or none."""
     tps = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-    missing = {tp for tp in tps if ctx.services.state.partition(tp) is None}
-    if missing:
-        return {
-            tp: ErrorCode.unknown_topic_or_partition if tp in missing else ErrorCode.operation_not_attempted
-            for tp in tps
-        }
+    wrong = {tp: code for tp in tps if (code := _wrong(ctx, tp)) is not None}
+    if wrong:
+        return {tp: wrong.get(tp, ErrorCode.operation_not_attempted) for tp in tps}
     transactions = ctx.services.transactions
     codes = dict.fromkeys(tps, ErrorCode.none)
     try:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.metadata.commands import Batch, Reassign
 from chronik.metadata.reassignment import original_of
 from chronik.metadata.state import ClusterState
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
-async def alter_partition_reassignments(request: Any, ctx: RequestContext) -> Reply:
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), needs=on_cluster(Operation.ALTER))
+async def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, ctx: RequestContext
+) -> Reply:
     """Answers when the moves have begun; ListPartitionReassignments tells how they go on."""
-    may_resize = getattr(request, "allow_replication_factor_change", True)
+    may_resize = request.allow_replication_factor_change
     state = ctx.services.state
     results: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
     planned: list[tuple[TopicPartition, Reassign]] = []

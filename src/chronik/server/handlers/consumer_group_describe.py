@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.groups.assignors import Partitions
 from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember
 from chronik.model import ErrorCode, RequestError
-from chronik.server.authorized import GROUP_OPERATIONS, NOT_REQUESTED
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.authorized import group_operations
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import each
 from chronik.server.handlers.consumer_group_heartbeat import grouped
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 
 _MEMBER_TYPE_CONSUMER = 1
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: ConsumerGroupDescribeRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(groups=[_failed(group_id, code, message) for group_id in request.group_ids])
 
 
@@ -35,10 +40,11 @@ def _failed(group_id: str, code: ErrorCode, message: str | None) -> dict[str, An
 @handles(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions=(0, 1),
+    needs=each("group_ids", None, Operation.DESCRIBE, ResourceType.GROUP),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def consumer_group_describe(request: Any, ctx: RequestContext) -> Reply:
+async def consumer_group_describe(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> Reply:
     groups = []
     for group_id in request.group_ids:
         try:
@@ -48,8 +54,8 @@ async def consumer_group_describe(request: Any, ctx: RequestContext) -> Reply:
             described = _describe(group, ctx)
         except RequestError as error:
             described = _failed(group_id, error.code, error.message)
-        described["authorized_operations"] = (
-            GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+        described["authorized_operations"] = group_operations(
+            ctx.access, group_id, request.include_authorized_operations
         )
         groups.append(described)
     return reply(groups=groups)

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.metadata.commands import AddPartitions, Batch
 from chronik.model import ErrorCode, RequestError
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import each_topic
 from chronik.server.services import Services
-from chronik.server.topics import plan_partitions
+from chronik.server.throttling import charge_mutation
+from chronik.server.topics import check_partition_count, plan_partitions
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+FIRST_REFUSED_OVER_QUOTA: Final = 3
+"""Clients of this version on know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def _on_error(request: CreatePartitionsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(results=[_result(topic.name, code, message) for topic in request.topics])
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
-async def create_partitions(request: Any, ctx: RequestContext) -> Reply:
+@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), needs=each_topic(Operation.ALTER), on_error=_on_error)
+async def create_partitions(request: CreatePartitionsRequest, ctx: RequestContext) -> Reply:
     services = ctx.services
     results: dict[str, dict[str, Any]] = {}
     planned: list[tuple[str, AddPartitions]] = []
+    check_partition_count(services, sum(_added(services, topic) for topic in request.topics))
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     for topic in request.topics:
         try:
             if topic.name in repeated:
                 raise RequestError(ErrorCode.invalid_request, "Duplicate topic name.")
-            planned.append((topic.name, _plan(services, topic)))
+            command = _plan(services, topic)
+            strict = ctx.api_version >= FIRST_REFUSED_OVER_QUOTA
+            charge_mutation(ctx, _added(services, topic), strict=strict)
+            planned.append((topic.name, command))
         except RequestError as error:
             results[topic.name] = _result(topic.name, error.code, error.message)
         else:
@@ -42,7 +55,12 @@ async def create_partitions(request: Any, ctx: RequestContext) -> Reply:
     return reply(results=list(results.values()))
 
 
-def _plan(services: Services, wanted: Any) -> AddPartitions:
+def _added(services: Services, wanted: CreatePartitionsTopic) -> int:
+    topic = services.state.topics.get(wanted.name)
+    return 0 if topic is None else max(wanted.count - len(topic.partitions), 0)
+
+
+def _plan(services: Services, wanted: CreatePartitionsTopic) -> AddPartitions:
     topic = services.state.topics.get(wanted.name)
     if topic is None:
         raise RequestError(

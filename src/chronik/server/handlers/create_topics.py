@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.metadata.commands import Batch, CreateTopic
 from chronik.metadata.topic_config import TOPIC_CONFIGS
-from chronik.model import ErrorCode, RequestError
-from chronik.server.config_entries import topic_entries
+from chronik.model import ErrorCode, NodeId, RequestError
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.config_entries import layered_entries
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import each
 from chronik.server.services import Services
-from chronik.server.topics import plan_topic
+from chronik.server.throttling import charge_mutation
+from chronik.server.topics import check_partition_count, plan_topic
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+FIRST_REFUSED_OVER_QUOTA: Final = 6
+"""Clients of this version on know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def _on_error(request: CreateTopicsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(topics=[_failed(topic.name, code, message) for topic in request.topics])
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
-async def create_topics(request: Any, ctx: RequestContext) -> Reply:
+@handles(
+    ApiKey.CREATE_TOPICS,
+    versions=(2, 7),
+    needs=each("topics", "name", Operation.CREATE, ResourceType.TOPIC, unless_on_cluster=Operation.CREATE),
+    on_error=_on_error,
+)
+async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> Reply:
     services = ctx.services
     results: dict[str, dict[str, Any]] = {}
     planned: list[CreateTopic] = []
+    check_partition_count(services, sum(_partition_count(services, topic) for topic in request.topics))
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     for topic in request.topics:
         if topic.name in repeated:
@@ -31,6 +46,8 @@ async def create_topics(request: Any, ctx: RequestContext) -> Reply:
             continue
         try:
             command = _plan(services, topic)
+            strict = ctx.api_version >= FIRST_REFUSED_OVER_QUOTA
+            charge_mutation(ctx, len(command.assignments), strict=strict)
         except RequestError as error:
             results[topic.name] = _failed(topic.name, error.code, error.message)
             continue
@@ -45,8 +62,16 @@ async def create_topics(request: Any, ctx: RequestContext) -> Reply:
     return reply(topics=list(results.values()))
 
 
-def _plan(services: Services, topic: Any) -> CreateTopic:
-    assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+def _partition_count(services: Services, topic: CreatableTopic) -> int:
+    if topic.num_partitions >= 0:
+        return topic.num_partitions
+    return len(topic.assignments) or services.settings.default_partitions
+
+
+def _plan(services: Services, topic: CreatableTopic) -> CreateTopic:
+    assignments: dict[int, tuple[NodeId, ...]] = {
+        assignment.partition_index: assignment.broker_ids for assignment in topic.assignments
+    }
     if len(assignments) != len(topic.assignments):
         raise RequestError(ErrorCode.invalid_replica_assignment, "A partition is assigned twice.")
     configs = {config.name: config.value for config in topic.configs}
@@ -71,7 +96,7 @@ def _created(services: Services, command: CreateTopic) -> dict[str, Any]:
         "replication_factor": len(command.assignments[0]),
         "configs": [
             {key: entry[key] for key in ("name", "value", "read_only", "config_source", "is_sensitive")}
-            for entry in topic_entries(services, command.configs, TOPIC_CONFIGS)
+            for entry in layered_entries(services, command.configs, TOPIC_CONFIGS)
         ],
     }
 

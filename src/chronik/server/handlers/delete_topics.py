@@ -3,47 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
 
 from chronik.metadata.commands import Batch, DeleteTopic
 from chronik.metadata.values import Topic
 from chronik.model import ErrorCode, RequestError
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import all_of, each_topic
 from chronik.server.services import Services
+from chronik.server.throttling import charge_mutation
+from chronik.server.topics import plan_deletion
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsRequestV5
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest as DeleteTopicsRequestV6
 
-def _wanted(request: Any) -> list[tuple[str | None, Any]]:
-    """(name, id) pairs, in the one form that old and new versions share."""
+    Request: TypeAlias = DeleteTopicsRequestV5 | DeleteTopicsRequestV6
+
+FIRST_REFUSED_OVER_QUOTA: Final = 5
+"""Clients of this version on know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def _wanted(request: Request) -> list[tuple[str | None, UUID | None]]:
+    """(name, id) pairs, whichever version the request has."""
     if hasattr(request, "topic_names"):
         return [(name, None) for name in request.topic_names]
     return [(topic.name, topic.topic_id) for topic in request.topics]
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: Request, code: ErrorCode, message: str | None) -> Reply:
     return reply(responses=[_result(name, topic_id, code, message) for name, topic_id in _wanted(request)])
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=(1, 6), on_error=_on_error)
-async def delete_topics(request: Any, ctx: RequestContext) -> Reply:
+@handles(
+    ApiKey.DELETE_TOPICS,
+    versions=(1, 6),
+    needs=all_of(
+        each_topic(Operation.DELETE, missing_is_told=True),
+        each_topic(Operation.DELETE, "topic_names", missing_is_told=True),
+    ),
+    decoded_as=(5, 6),
+    on_error=_on_error,
+)
+async def delete_topics(request: Request, ctx: RequestContext) -> Reply:
     services = ctx.services
     wanted = _wanted(request)
     repeated = {key for key, count in Counter(wanted).items() if count > 1}
     found: list[Topic] = []
+    commands: list[DeleteTopic] = []
     results = []
     for name, topic_id in dict.fromkeys(wanted):
         try:
             if (name, topic_id) in repeated:
                 raise RequestError(ErrorCode.invalid_request, "Duplicate topic name or id.")
             topic = _find(services, name, topic_id)
+            command = plan_deletion(topic)
+            strict = ctx.api_version >= FIRST_REFUSED_OVER_QUOTA
+            charge_mutation(ctx, len(topic.partitions), strict=strict)
+            commands.append(command)
         except RequestError as error:
             results.append(_result(name, topic_id, error.code, error.message))
             continue
         found.append(topic)
     if found:
-        commands = tuple(DeleteTopic(topic_id=topic.topic_id) for topic in found)
         timeout_s = max(0.0, request.timeout.total_seconds())
-        outcome = await services.metadata.submit(Batch(commands=commands), timeout_s=timeout_s)
+        outcome = await services.metadata.submit(Batch(commands=tuple(commands)), timeout_s=timeout_s)
         for topic, part in zip(found, outcome.parts, strict=True):
             code, message = (
                 (part.refused.code, part.refused.message) if part.refused else (ErrorCode.none, None)
@@ -52,7 +79,7 @@ async def delete_topics(request: Any, ctx: RequestContext) -> Reply:
     return reply(responses=results)
 
 
-def _find(services: Services, name: str | None, topic_id: Any) -> Topic:
+def _find(services: Services, name: str | None, topic_id: UUID | None) -> Topic:
     if name is not None and topic_id is not None:
         raise RequestError(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
     if topic_id is not None:
@@ -70,5 +97,5 @@ def _find(services: Services, name: str | None, topic_id: Any) -> Topic:
     return topic
 
 
-def _result(name: str | None, topic_id: Any, code: ErrorCode, message: str | None) -> dict[str, Any]:
+def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None) -> dict[str, Any]:
     return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.groups.group import Group, State
 from chronik.model import ErrorCode, RequestError
-from chronik.server.authorized import GROUP_OPERATIONS, NOT_REQUESTED
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.authorized import group_operations
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import each
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+
+def _on_error(request: DescribeGroupsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(groups=[_failed(group_id, code, message) for group_id in request.groups])
 
 
@@ -30,15 +35,16 @@ def _failed(group_id: str, code: ErrorCode, message: str | None) -> dict[str, An
 @handles(
     ApiKey.DESCRIBE_GROUPS,
     versions=(0, 6),
+    needs=each("groups", None, Operation.DESCRIBE, ResourceType.GROUP),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def describe_groups(request: Any, ctx: RequestContext) -> Reply:
-    with_operations = getattr(request, "include_authorized_operations", False)
+async def describe_groups(request: DescribeGroupsRequest, ctx: RequestContext) -> Reply:
+    with_operations = request.include_authorized_operations
     groups = []
     for group_id in request.groups:
         described = await _describe(group_id, ctx)
-        described["authorized_operations"] = GROUP_OPERATIONS if with_operations else NOT_REQUESTED
+        described["authorized_operations"] = group_operations(ctx.access, group_id, with_operations)
         groups.append(described)
     return reply(groups=groups)
 
@@ -51,7 +57,7 @@ async def _describe(group_id: str, ctx: RequestContext) -> dict[str, Any]:
     except RequestError as error:
         if error.code is not ErrorCode.group_id_not_found:
             return _failed(group_id, error.code, error.message)
-        # Before version 6 a group that is not there is a dead one.
+        # Before version 6 an unknown group is described as dead.
         code = error.code if ctx.api_version >= 6 else ErrorCode.none
         return {**_failed(group_id, code, error.message), "group_state": State.DEAD.value}
     is_stable = group.state is State.STABLE

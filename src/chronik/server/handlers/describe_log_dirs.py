@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.model import ErrorCode, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+
+def _on_error(request: DescribeLogDirsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(error_code=code, results=[{"error_code": code, "log_dir": ""}])
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), on_error=_on_error)
-async def describe_log_dirs(request: Any, ctx: RequestContext) -> Reply:
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), needs=on_cluster(Operation.DESCRIBE), on_error=_on_error)
+async def describe_log_dirs(request: DescribeLogDirsRequest, ctx: RequestContext) -> Reply:
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.model import ErrorCode, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import each_topic
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+
+def _on_error(request: DescribeProducersRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(
         topics=[
             {
@@ -27,10 +32,11 @@ def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
 @handles(
     ApiKey.DESCRIBE_PRODUCERS,
     versions=(0, 0),
+    needs=each_topic(Operation.READ),
     on_error=_on_error,
     unavailable=ErrorCode.not_leader_or_follower,
 )
-async def describe_producers(request: Any, ctx: RequestContext) -> Reply:
+async def describe_producers(request: DescribeProducersRequest, ctx: RequestContext) -> Reply:
     return reply(
         topics=[
             {

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cluster.status import FollowerStatus, RaftStatus
+from chronik.cluster.status import MemberStatus, RaftStatus
 from chronik.metadata.state import ClusterState
 from chronik.model import METADATA_TOPIC, ErrorCode
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
+
 NAMES: Final = frozenset({"__cluster_metadata", METADATA_TOPIC})
-"""What clients call the metadata log, and what it is called here."""
+"""Topic names for the metadata log: the one that Kafka clients use, and our own."""
 LISTENER: Final = "CONTROLLER"
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), unavailable=ErrorCode.not_leader_or_follower)
-async def describe_quorum(request: Any, ctx: RequestContext) -> Reply:
+@handles(
+    ApiKey.DESCRIBE_QUORUM,
+    versions=(0, 2),
+    needs=on_cluster(Operation.DESCRIBE),
+    unavailable=ErrorCode.not_leader_or_follower,
+)
+async def describe_quorum(request: DescribeQuorumRequest, ctx: RequestContext) -> Reply:
     status = await ctx.services.quorum()
     now_ms = ctx.services.now_ms()
     return reply(
@@ -60,7 +70,7 @@ def _leader(status: RaftStatus, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _replica(one: FollowerStatus, now_ms: int) -> dict[str, Any]:
+def _replica(one: MemberStatus, now_ms: int) -> dict[str, Any]:
     heard_ms = -1 if one.last_contact_ms is None else now_ms - one.last_contact_ms
     return {
         "replica_id": one.node_id,

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from chronik.model import ErrorCode, RequestError
-from chronik.server.authorized import TOPIC_OPERATIONS
+from chronik.model import ErrorCode, RequestError, is_internal_topic
+from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import asks
 from chronik.server.handlers.metadata import describe_partition
-from chronik.server.topics import INTERNAL_TOPICS, check_topic_name
+from chronik.server.topics import check_topic_name
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
 _PARTITIONS_MAX: Final = 2000
 _NO_ELR: Final[dict[str, Any]] = {"eligible_leader_replicas": (), "last_known_elr": ()}
-"""Null would do by the schema, but Apache Kafka's admin client reads the lists without looking."""
+"""The schema allows null here, but Apache Kafka's admin client does not check for it."""
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: DescribeTopicPartitionsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(topics=[{"error_code": code, "name": topic.name} for topic in request.topics])
 
 
-@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), on_error=_on_error)
-async def describe_topic_partitions(request: Any, ctx: RequestContext) -> Reply:
-    """Topics go by name, so that a cursor holds its place while topics come and go."""
+@handles(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    needs=asks((Operation.DESCRIBE, ResourceType.TOPIC)),
+    on_error=_on_error,
+)
+async def describe_topic_partitions(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -> Reply:
+    """Sorted by name, so that a cursor stays valid while topics are created and deleted."""
     state = ctx.services.state
+    access = ctx.access
     asked = {topic.name for topic in request.topics}
     first_topic, first_partition = "", 0
     if request.cursor is not None:
@@ -33,6 +43,11 @@ async def describe_topic_partitions(request: Any, ctx: RequestContext) -> Reply:
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     topics: list[dict[str, Any]] = []
     for name in sorted(name for name in asked or state.topics if name >= first_topic):
+        if not access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if asked:
+                access.note_refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
+                topics.append(_failed(name, ErrorCode.topic_authorization_failed))
+            continue
         topic = state.topics.get(name)
         if topic is None:
             topics.append(_unknown(ctx, name))
@@ -47,9 +62,9 @@ async def describe_topic_partitions(request: Any, ctx: RequestContext) -> Reply:
                 "error_code": ErrorCode.none,
                 "name": name,
                 "topic_id": topic.topic_id,
-                "is_internal": name in INTERNAL_TOPICS,
+                "is_internal": is_internal_topic(name),
                 "partitions": [describe_partition(state, partition) | _NO_ELR for partition in page],
-                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "topic_authorized_operations": access.operations(ResourceType.TOPIC, name),
             }
         )
         if start + len(page) < len(topic.partitions):
@@ -64,4 +79,8 @@ def _unknown(ctx: RequestContext, name: str) -> dict[str, Any]:
         check_topic_name(name, ctx.services.limits.topic_name_length_max)
     except RequestError as error:
         code = error.code
+    return _failed(name, code)
+
+
+def _failed(name: str, code: ErrorCode) -> dict[str, Any]:
     return {"error_code": code, "name": name, "partitions": ()}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.model import ErrorCode
+from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import each
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: DescribeTransactionsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(transaction_states=[_failed(one, code) for one in request.transactional_ids])
 
 
@@ -32,10 +37,11 @@ def _failed(transactional_id: str, code: ErrorCode) -> dict[str, Any]:
 @handles(
     ApiKey.DESCRIBE_TRANSACTIONS,
     versions=(0, 0),
+    needs=each("transactional_ids", None, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def describe_transactions(request: Any, ctx: RequestContext) -> Reply:
+async def describe_transactions(request: DescribeTransactionsRequest, ctx: RequestContext) -> Reply:
     return reply(transaction_states=[await _describe(one, ctx) for one in request.transactional_ids])
 
 
@@ -45,7 +51,11 @@ async def _describe(transactional_id: str, ctx: RequestContext) -> dict[str, Any
     except Exception as error:
         code, _ = error_of(error, ErrorCode.coordinator_not_available)
         return _failed(transactional_id, code)
-    topics = sorted({tp.topic for tp in record.partitions})
+    topics = sorted(
+        topic
+        for topic in {tp.topic for tp in record.partitions}
+        if ctx.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    )
     return {
         "error_code": ErrorCode.none,
         "transactional_id": transactional_id,

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cluster.leadership import elect_preferred, elect_unclean
 from chronik.metadata.commands import Batch, ChangePartition
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Partition, Topic
+from chronik.metadata.values import PartitionRegistration, Topic
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
-Elect = Callable[[ClusterState, Topic, Partition], ChangePartition]
+Elect = Callable[[ClusterState, Topic, PartitionRegistration], ChangePartition]
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Reply:
     asked = [] if request.topic_partitions is None else request.topic_partitions
     results = {
         TopicPartition(topic.topic, number): (code, message) for topic in asked for number in topic.partitions
@@ -27,9 +32,9 @@ def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
     return _reply(results, code)
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=(0, 2), on_error=_on_error)
-async def elect_leaders(request: Any, ctx: RequestContext) -> Reply:
-    election_type = getattr(request, "election_type", _PREFERRED)
+@handles(ApiKey.ELECT_LEADERS, versions=(0, 2), needs=on_cluster(Operation.ALTER), on_error=_on_error)
+async def elect_leaders(request: ElectLeadersRequest, ctx: RequestContext) -> Reply:
+    election_type = request.election_type
     if election_type not in (_PREFERRED, _UNCLEAN):
         raise RequestError(ErrorCode.invalid_request, f"Unknown election type {election_type}.")
     elect: Elect = elect_preferred if election_type == _PREFERRED else elect_unclean
@@ -41,7 +46,7 @@ async def elect_leaders(request: Any, ctx: RequestContext) -> Reply:
             elections.append((tp, _plan(state, tp, elect)))
             results[tp] = ErrorCode.none, None
         except RequestError as error:
-            # Who asks for all partitions is told of those that were elected, and of failures.
+            # A request for all partitions does not list those that need no election.
             if request.topic_partitions is not None or error.code != ErrorCode.election_not_needed:
                 results[tp] = error.code, error.message
     if elections:
@@ -54,7 +59,7 @@ async def elect_leaders(request: Any, ctx: RequestContext) -> Reply:
     return _reply(results, ErrorCode.none)
 
 
-def _asked(request: Any, state: ClusterState) -> list[TopicPartition]:
+def _asked(request: ElectLeadersRequest, state: ClusterState) -> list[TopicPartition]:
     if request.topic_partitions is None:
         return [
             TopicPartition(name, number)

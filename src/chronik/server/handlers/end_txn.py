@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, ProducerIdentity, RequestError
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
 from chronik.server.fencing import fenced_code
-from chronik.transactions.coordinator import ProducerIdentity
+from chronik.server.gate import on_transaction
 from chronik.transactions.transaction import V2
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest
 
 _KNOWS_FENCED = 2
 _RAISES_EPOCH = 5
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: EndTxnRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-@handles(ApiKey.END_TXN, versions=(0, 5), on_error=_on_error, unavailable=ErrorCode.coordinator_not_available)
-async def end_txn(request: Any, ctx: RequestContext) -> Reply:
+@handles(
+    ApiKey.END_TXN,
+    versions=(0, 5),
+    needs=on_transaction(Operation.WRITE),
+    on_error=_on_error,
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> Reply:
     try:
         identity = await ctx.services.transactions.end(
             request.transactional_id,

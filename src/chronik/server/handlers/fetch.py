@@ -1,4 +1,4 @@
-"""Fetch: reads what is there, or waits on the partitions themselves until there is enough or time is up."""
+"""Fetch: reads what is there. If that is too little, it waits until partitions have more or time is up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import logging
 from typing import Final
 
+from chronik.metrics import clock
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
-from chronik.server.dispatch import HotCall, error_of, handles_hot
-from chronik.server.fetch_sessions import INITIAL_EPOCH, FetchSession
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.fetch_sessions import INITIAL_EPOCH, FetchSession, Owner
+from chronik.server.gate import asks
 from chronik.server.handlers.produce import leader_endpoints
+from chronik.server.throttling import fetch_bytes_max
 from chronik.storage.reading import EMPTY, LogSlice
 from chronik.wire.api import ApiKey
 from chronik.wire.fetch import (
@@ -28,12 +32,30 @@ READ_COMMITTED: Final = 1
 _MAX_WAIT_MS: Final = 5 * 60 * 1000
 
 
+class _Reading:
+    """What one attempt has found (KIP-74). Only the first partition with records may exceed the answer's
+    size, and only by its first batch; all others give what fits, or nothing."""
+
+    __slots__ = ("is_empty", "results", "room")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.results: list[FetchResult] = []
+        self.room = max(bytes_max, 0)
+        self.is_empty = True
+
+    def add(self, result: FetchResult) -> None:
+        self.results.append(result)
+        if result.size_bytes:
+            self.is_empty = False
+            self.room = max(self.room - result.size_bytes, 0)
+
+
 class _PendingFetch:
     """A fetch between its arrival and its answer."""
 
-    def __init__(self, call: HotCall, request: FetchRequest, session: FetchSession | None) -> None:
+    def __init__(self, call: Call[FetchRequest], session: FetchSession | None) -> None:
         self._call = call
-        self._request = request
+        self._request = request = call.request
         self._session = session
         self._wanted = list(session.wanted.values()) if session is not None else request.partitions
         self._services = call.context.services
@@ -48,49 +70,53 @@ class _PendingFetch:
 
     def attempt(self) -> None:
         """Read what can be read without waiting; answer if that is enough."""
-        results: list[FetchResult] = []
-        cold: list[tuple[FetchResult, Partition, FetchPartition, int]] = []
-        room = self._bytes_max()
-        for wanted in self._wanted:
+        reading = _Reading(self._bytes_max())
+        for place, wanted in enumerate(self._wanted):
             result = FetchResult(wanted.topic, wanted.topic_id, wanted.partition)
-            results.append(result)
             try:
                 partition = self._prepare(wanted, result)
-                limit = self._limit(partition)
-                if room <= 0 or result.preferred_read_replica >= 0:
-                    continue
-                found = partition.read_now(wanted.fetch_offset, min(wanted.partition_max_bytes, room), limit)
+                if result.preferred_read_replica >= 0:
+                    found: LogSlice | None = EMPTY
+                else:
+                    found = partition.read_now(
+                        wanted.fetch_offset,
+                        min(wanted.partition_max_bytes, reading.room),
+                        self._limit(partition),
+                        min_one_batch=reading.is_empty,
+                    )
+                if found is None:
+                    self._call.spawn(self._read_rest(reading, place))
+                    return
+                self._take(result, partition, wanted, found)
             except Exception as error:
                 self._refuse(result, wanted, error)
-                continue
-            if found is None:
-                cold.append((result, partition, wanted, limit))
-                room -= wanted.partition_max_bytes
-            else:
-                self._take(result, partition, wanted, found)
-                room -= found.size_bytes
-        if cold:
-            self._services.spawn(self._read_cold(results, cold))
-        else:
-            self._conclude(results)
+            reading.add(result)
+        self._conclude(reading.results)
 
-    async def _read_cold(
-        self, results: list[FetchResult], cold: list[tuple[FetchResult, Partition, FetchPartition, int]]
-    ) -> None:
-        room = self._bytes_max() - sum(result.size_bytes for result in results)
-        for result, partition, wanted, limit in cold:
+    async def _read_rest(self, reading: _Reading, start: int) -> None:
+        """Read the first partition that is not in memory, and all after it. They are read in order, since the
+        bytes that each may return depend on those before it."""
+        for wanted in self._wanted[start:]:
+            result = FetchResult(wanted.topic, wanted.topic_id, wanted.partition)
             try:
-                size = min(wanted.partition_max_bytes, room)
-                found = await partition.read(wanted.fetch_offset, size, limit) if room > 0 else EMPTY
-                self._take(result, partition, wanted, found)
-                room -= found.size_bytes
+                partition = self._prepare(wanted, result)
+                if result.preferred_read_replica < 0:
+                    found = await partition.read(
+                        wanted.fetch_offset,
+                        min(wanted.partition_max_bytes, reading.room),
+                        self._limit(partition),
+                        min_one_batch=reading.is_empty,
+                    )
+                    self._take(result, partition, wanted, found)
             except Exception as error:
                 self._refuse(result, wanted, error)
+            reading.add(result)
         if not self._finished:
-            self._conclude(results)
+            self._conclude(reading.results)
 
     def _bytes_max(self) -> int:
-        return min(self._request.max_bytes, self._services.limits.response_bytes_max)
+        bytes_max = min(self._request.max_bytes, self._services.limits.response_bytes_max)
+        return fetch_bytes_max(self._call.context, bytes_max)
 
     def _prepare(self, wanted: FetchPartition, result: FetchResult) -> Partition:
         """The partition to read, after every check that does not need the log's bytes."""
@@ -100,13 +126,17 @@ class _PendingFetch:
             if name is None:
                 raise RequestError(ErrorCode.unknown_topic_id)
             topic = name
+        access = self._call.context.access
+        if not access.is_open:
+            access.require(Operation.READ, ResourceType.TOPIC, topic)
         partition = self._services.replicas.replica(TopicPartition(topic, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
         if partition.is_leader:
             if not self._services.replicas.may_lead:
-                raise RequestError(ErrorCode.not_leader_or_follower)  # deposed, perhaps, without knowing it
+                raise RequestError(ErrorCode.not_leader_or_follower)  # another node may lead by now
             result.preferred_read_replica = self._nearer_replica(partition, wanted.fetch_offset)
-        elif not self._may_read_follower(partition):
+        elif not self._may_read_follower(partition) or wanted.fetch_offset > partition.log_end_offset:
+            # A follower may not have these records yet. For OFFSET_OUT_OF_RANGE clients would reset.
             raise RequestError(ErrorCode.not_leader_or_follower)
         result.high_watermark = partition.high_watermark
         result.last_stable_offset = partition.last_stable_offset
@@ -190,7 +220,7 @@ class _PendingFetch:
                     self._watched.append(partition)
 
     def _expire(self) -> None:
-        # Loops may fire a timer a moment before its time; a second wait would have no timer to end it.
+        # An event loop may fire a timer slightly early. Waiting again would then have no timer to end it.
         self._deadline = self._loop.time()
         self._wake()
 
@@ -203,7 +233,12 @@ class _PendingFetch:
     def _again(self) -> None:
         self._wake_scheduled = False
         if not self._finished:
-            self.attempt()
+            began = clock()
+            try:
+                self.attempt()
+                self._call.responder.worked(clock() - began)
+            except Exception as error:
+                self._call.failed(error)
 
     def _answer(self, results: list[FetchResult]) -> None:
         self._finished = True
@@ -217,27 +252,39 @@ class _PendingFetch:
                 results = [result for result in results if session.has_news(result)]
             session.remember(results)
         leaders = {result.current_leader[0] for result in results if result.current_leader is not None}
-        header = self._call.context.header
         self._call.responder.respond(
             encode_fetch_response(
-                header.api_version,
-                header.correlation_id,
+                self._call.context.api_version,
+                self._call.correlation_id,
                 results,
                 session_id=session.session_id if session is not None else 0,
-                endpoints=leader_endpoints(self._call, leaders) if leaders else None,
+                endpoints=leader_endpoints(self._call.context, leaders) if leaders else None,
             )
         )
 
 
-@handles_hot(ApiKey.FETCH, versions=(4, 18), in_turn=True)
-def fetch(call: HotCall) -> None:
-    header = call.context.header
-    request = decode_fetch(call.buffer, call.offset, header.api_version)
+def _read(frame: memoryview, offset: int, context: RequestContext) -> FetchRequest:
+    return decode_fetch(frame, offset, context.api_version)
+
+
+@handles_hot(
+    ApiKey.FETCH,
+    versions=(4, 18),
+    needs=asks((Operation.READ, ResourceType.TOPIC)),
+    reads=_read,
+    in_turn=True,
+)
+def fetch(call: Call[FetchRequest]) -> None:
     try:
-        session = call.context.services.fetch_sessions.open(request)
+        connection = call.context.connection
+        owner = Owner(connection.access.principal, connection.peer_host, call.context.client_id)
+        sessions = call.context.services.fetch_sessions
+        by_id = call.context.api_version >= FIRST_WITH_TOPIC_ID
+        now_s = asyncio.get_running_loop().time()
+        session = sessions.open(call.request, owner, now_s=now_s, by_id=by_id)
     except RequestError as error:
         call.responder.respond(
-            encode_fetch_response(header.api_version, header.correlation_id, [], error_code=error.code)
+            encode_fetch_response(call.context.api_version, call.correlation_id, [], error_code=error.code)
         )
         return
-    _PendingFetch(call, request, session).attempt()
+    _PendingFetch(call, session).attempt()

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from chronik.model import ErrorCode, RequestError
-from chronik.server.coordinators import Coordinator, find_coordinator
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.coordinators import CoordinatorAddress, find_coordinator
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import asks
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as FindCoordinatorRequestV3
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindCoordinatorRequestV6
+
+    Request: TypeAlias = FindCoordinatorRequestV3 | FindCoordinatorRequestV6
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-_NOBODY: Final = Coordinator(-1, "", -1)
+_NOBODY: Final = CoordinatorAddress(-1, "", -1)
 
 
-def _keys(request: Any) -> list[str]:
-    keys = getattr(request, "coordinator_keys", None)
-    return [request.key] if keys is None else list(keys)
+def _keys(request: Request) -> list[str]:
+    return [request.key] if hasattr(request, "key") else list(request.coordinator_keys)
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: Request, code: ErrorCode, message: str | None) -> Reply:
     return _reply(request, [(key, _NOBODY, code, message) for key in _keys(request)])
 
 
-def _reply(request: Any, found: list[tuple[str, Coordinator, ErrorCode, str | None]]) -> Reply:
+def _reply(request: Request, found: list[tuple[str, CoordinatorAddress, ErrorCode, str | None]]) -> Reply:
     coordinators = [
         {
             "key": key,
@@ -43,14 +50,16 @@ def _reply(request: Any, found: list[tuple[str, Coordinator, ErrorCode, str | No
 @handles(
     ApiKey.FIND_COORDINATOR,
     versions=(0, 6),
+    needs=asks((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+    decoded_as=(3, 6),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def find_coordinators(request: Any, ctx: RequestContext) -> Reply:
-    found: list[tuple[str, Coordinator, ErrorCode, str | None]] = []
+async def find_coordinators(request: Request, ctx: RequestContext) -> Reply:
+    found: list[tuple[str, CoordinatorAddress, ErrorCode, str | None]] = []
     for key in _keys(request):
         try:
-            coordinator = await _find(ctx, getattr(request, "key_type", GROUP), key)
+            coordinator = await _find(ctx, request.key_type, key)
             found.append((key, coordinator, ErrorCode.none, None))
         except Exception as error:
             code, message = error_of(error, ErrorCode.coordinator_not_available)
@@ -58,18 +67,22 @@ async def find_coordinators(request: Any, ctx: RequestContext) -> Reply:
     return _reply(request, found)
 
 
-async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
-    services = ctx.services
+async def _find(ctx: RequestContext, key_type: int, key: str) -> CoordinatorAddress:
+    services, endpoint = ctx.services, ctx.connection.endpoint
     if key_type == GROUP:
+        ctx.access.require(Operation.DESCRIBE, ResourceType.GROUP, key)
         groups = services.groups
-        # The topic may appear with another number of partitions than configured: find, then look.
-        await find_coordinator(services, groups.partition_for(key), groups.config.topic_partitions)
-        return await find_coordinator(services, groups.partition_for(key), groups.config.topic_partitions)
+        # The first call may create the topic, with another partition count than configured. Only then is the
+        # partition certain.
+        partitions = groups.config.topic_partitions
+        await find_coordinator(services, groups.partition_for(key), partitions, endpoint)
+        return await find_coordinator(services, groups.partition_for(key), partitions, endpoint)
     if key_type == TRANSACTION:
         transactions = services.transactions
         if not key:
             raise RequestError(ErrorCode.invalid_request, "The transactional id is empty.")
+        ctx.access.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         return await find_coordinator(
-            services, transactions.partition_for(key), transactions.config.topic_partitions
+            services, transactions.partition_for(key), transactions.config.topic_partitions, endpoint
         )
     raise RequestError(ErrorCode.invalid_request, f"There are no coordinators of type {key_type}.")

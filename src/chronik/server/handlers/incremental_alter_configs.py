@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from chronik.metadata.broker_config import BROKER_CONFIGS
-from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
-from chronik.metadata.config_def import ConfigKind
+from chronik.metadata.client_metrics import CLIENT_METRICS_CONFIGS
+from chronik.metadata.commands import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    SetConfigs,
+)
+from chronik.metadata.config_def import ConfigDef, ConfigKind
+from chronik.metadata.group_config import GROUP_CONFIGS
 from chronik.metadata.topic_config import TOPIC_CONFIGS
 from chronik.model import ErrorCode, RequestError
-from chronik.server.config_changes import alter_resources, on_error, set_configs
+from chronik.security.acls import Operation
+from chronik.server.broker_loggers import change_loggers
+from chronik.server.config_changes import alter_resources, check_resource, refuse_resources, set_configs
 from chronik.server.dispatch import Reply, RequestContext, handles
+from chronik.server.gate import each_config
 from chronik.server.services import Services
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import (
+        AlterableConfig,
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
+
+_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
+    TOPIC_RESOURCE: TOPIC_CONFIGS,
+    BROKER_RESOURCE: BROKER_CONFIGS,
+    GROUP_RESOURCE: GROUP_CONFIGS,
+    CLIENT_METRICS_RESOURCE: CLIENT_METRICS_CONFIGS,
+}
 
 
 class _Operation(IntEnum):
@@ -23,12 +51,25 @@ class _Operation(IntEnum):
     SUBTRACT = 3
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
-async def incremental_alter_configs(request: Any, ctx: RequestContext) -> Reply:
-    return await alter_resources(request, ctx, _plan)
+def _on_error(request: IncrementalAlterConfigsRequest, code: ErrorCode, message: str | None) -> Reply:
+    return refuse_resources(request, code, message)
 
 
-def _plan(services: Services, resource: Any) -> SetConfigs:
+@handles(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=(0, 1),
+    needs=each_config(Operation.ALTER_CONFIGS),
+    on_error=_on_error,
+)
+async def incremental_alter_configs(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> Reply:
+    return await alter_resources(request, ctx, partial(_plan, validate_only=request.validate_only))
+
+
+def _plan(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> SetConfigs | None:
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        change_loggers(services, resource, validate_only=validate_only)
+        return None
+    check_resource(services, resource.resource_type, resource.resource_name)
     values: dict[str, str | None] = {}
     for config in resource.configs:
         if config.name in values:
@@ -37,7 +78,7 @@ def _plan(services: Services, resource: Any) -> SetConfigs:
     return set_configs(services, resource.resource_type, resource.resource_name, values, replace=False)
 
 
-def _new_value(services: Services, resource: Any, config: Any) -> str | None:
+def _new_value(services: Services, resource: AlterConfigsResource, config: AlterableConfig) -> str | None:
     try:
         operation = _Operation(config.config_operation)
     except ValueError:
@@ -51,14 +92,15 @@ def _new_value(services: Services, resource: Any, config: Any) -> str | None:
         raise RequestError(ErrorCode.invalid_request, f"Null value not supported for: {config.name}")
     if operation == _Operation.SET:
         return value
-    definitions = TOPIC_CONFIGS if resource.resource_type == TOPIC_RESOURCE else BROKER_CONFIGS
-    definition = definitions.get(config.name)
+    definition = _DEFINITIONS[resource.resource_type].get(config.name)
     if definition is None or definition.kind != ConfigKind.LIST:
         raise RequestError(
             ErrorCode.invalid_config, f"Config value append is not allowed for config key: {config.name}"
         )
     configs = services.state.configs(resource.resource_type, resource.resource_name)
-    items = [item.strip() for item in configs.get(config.name, definition.default).split(",") if item.strip()]
+    items = [
+        item.strip() for item in configs.get(config.name, definition.default or "").split(",") if item.strip()
+    ]
     changes = [item.strip() for item in value.split(",")]
     if operation == _Operation.APPEND:
         return ",".join(dict.fromkeys([*items, *changes]))

@@ -1,18 +1,32 @@
-"""LeaveGroup: members go, by themselves or because an operator removes them."""
+"""LeaveGroup: members leave, or are removed by an operator."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from chronik.groups.messages import Leave
 from chronik.model import ErrorCode
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_group
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v2.request import LeaveGroupRequest as LeaveGroupRequestV2
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest as LeaveGroupRequestV5
 
-@handles(ApiKey.LEAVE_GROUP, versions=(0, 5), unavailable=ErrorCode.coordinator_not_available)
-async def leave_group(request: Any, ctx: RequestContext) -> Reply:
-    if ctx.api_version < 3:
+    Request: TypeAlias = LeaveGroupRequestV2 | LeaveGroupRequestV5
+
+
+@handles(
+    ApiKey.LEAVE_GROUP,
+    versions=(0, 5),
+    needs=on_group(Operation.READ),
+    decoded_as=(2, 5),
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def leave_group(request: Request, ctx: RequestContext) -> Reply:
+    if hasattr(request, "member_id"):
         leaves = [Leave(member_id=request.member_id, instance_id=None)]
     else:
         leaves = [

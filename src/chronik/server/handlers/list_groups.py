@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chronik.model import ErrorCode
+from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import shown
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
 
-@handles(ApiKey.LIST_GROUPS, versions=(0, 5), unavailable=ErrorCode.coordinator_not_available)
-async def list_groups(request: Any, ctx: RequestContext) -> Reply:
-    states = {state.lower() for state in getattr(request, "states_filter", ())}
-    kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
+
+@handles(
+    ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    needs=shown(
+        "groups", "group_id", Operation.DESCRIBE, ResourceType.GROUP, unless_on_cluster=Operation.DESCRIBE
+    ),
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def list_groups(request: ListGroupsRequest, ctx: RequestContext) -> Reply:
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
     return reply(
         error_code=ErrorCode.none,
         groups=[
@@ -23,6 +35,6 @@ async def list_groups(request: Any, ctx: RequestContext) -> Reply:
                 "group_type": group.kind,
             }
             for group in ctx.services.groups.list()
-            if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
+            if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
         ],
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.model import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import each_topic
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -20,14 +25,14 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 CONSUMER: Final = -1
 DEBUGGER: Final = -2
-"""Replica id of a client that wants the view of the replica it asks, whether that leads or not."""
+"""Replica id of a debug client: it is answered by any replica, leader or not."""
 
 _READ_COMMITTED: Final = 1
 _OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 _NOTHING: Final = (NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+def _on_error(request: ListOffsetsRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(
         topics=[
             {
@@ -40,9 +45,13 @@ def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
 
 
 @handles(
-    ApiKey.LIST_OFFSETS, versions=(1, 11), on_error=_on_error, unavailable=ErrorCode.not_leader_or_follower
+    ApiKey.LIST_OFFSETS,
+    versions=(1, 11),
+    needs=each_topic(Operation.DESCRIBE),
+    on_error=_on_error,
+    unavailable=ErrorCode.not_leader_or_follower,
 )
-async def list_offsets(request: Any, ctx: RequestContext) -> Reply:
+async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> Reply:
     counts = Counter(
         (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
     )
@@ -58,7 +67,9 @@ async def list_offsets(request: Any, ctx: RequestContext) -> Reply:
     return reply(topics=topics)
 
 
-async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+async def _answer(
+    request: ListOffsetsRequest, ctx: RequestContext, topic: str, wanted: ListOffsetsPartition
+) -> dict[str, Any]:
     try:
         if (
             ctx.api_version < _SINCE_VERSION.get(wanted.timestamp, 0)
@@ -67,7 +78,7 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
             raise RequestError(ErrorCode.unsupported_version)
         replicas, tp = ctx.services.replicas, TopicPartition(topic, wanted.partition_index)
         partition = replicas.replica(tp) if request.replica_id == DEBUGGER else replicas.leader(tp)
-        partition.check_epoch(getattr(wanted, "current_leader_epoch", NO_EPOCH))
+        partition.check_epoch(wanted.current_leader_epoch)
         found = await _find(partition, wanted.timestamp, _readable_end(request, partition))
     except Exception as error:
         code, _ = error_of(error, ErrorCode.not_leader_or_follower)
@@ -77,16 +88,16 @@ async def _answer(request: Any, ctx: RequestContext, topic: str, wanted: Any) ->
     return _result(wanted.partition_index, ErrorCode.none, found)
 
 
-def _readable_end(request: Any, partition: Partition) -> int:
+def _readable_end(request: ListOffsetsRequest, partition: Partition) -> int:
     if request.replica_id != CONSUMER:
         return partition.log_end_offset
-    if getattr(request, "isolation_level", 0) == _READ_COMMITTED:
+    if request.isolation_level == _READ_COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark
 
 
 async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int]:
-    """Offset, timestamp, leader epoch; nothing at or beyond `end` is told."""
+    """Offset, timestamp and leader epoch. Records from `end` on are not considered."""
     if partition.high_watermark < partition.leader_epoch_start_offset and timestamp not in (
         EARLIEST,
         EARLIEST_LOCAL,
@@ -96,7 +107,7 @@ async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, in
     if timestamp == LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return partition.log_start_offset, NO_TIMESTAMP, NO_EPOCH
+        return partition.log_start_offset, NO_TIMESTAMP, _start_epoch(partition)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     if timestamp == MAX_TIMESTAMP:
@@ -104,6 +115,14 @@ async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, in
     else:
         found = await partition.offset_for_timestamp(timestamp)
     return found if found is not None and found[0] < end else _NOTHING
+
+
+def _start_epoch(partition: Partition) -> int:
+    """Leader epoch of the first record, or of the next one if the log is empty."""
+    start = partition.log_start_offset
+    return (
+        partition.leader_epoch if start == partition.log_end_offset else partition.log.epochs.epoch_of(start)
+    )
 
 
 def _result(partition: int, code: ErrorCode, found: tuple[int, int, int]) -> dict[str, Any]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chronik.model import ErrorCode
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
-async def list_partition_reassignments(request: Any, ctx: RequestContext) -> Reply:
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), needs=on_cluster(Operation.DESCRIBE))
+async def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, ctx: RequestContext
+) -> Reply:
     state = ctx.services.state
     wanted: dict[str, frozenset[int] | None]
     if request.topics is None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from chronik.groups.consumer_group import compile_topic_regex
+from chronik.groups.patterns import compile_pattern
 from chronik.model import ErrorCode
+from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import shown
 from chronik.transactions.transaction import TxnState
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 2), unavailable=ErrorCode.coordinator_not_available)
-async def list_transactions(request: Any, ctx: RequestContext) -> Reply:
+
+@handles(
+    ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 2),
+    needs=shown("transaction_states", "transactional_id", Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def list_transactions(request: ListTransactionsRequest, ctx: RequestContext) -> Reply:
     known = {state.label for state in TxnState}
     unknown = [name for name in request.state_filters if name not in known]
     states = set(request.state_filters) - set(unknown)
     producers = set(request.producer_id_filters)
-    longer_than_ms = getattr(request, "duration_filter", -1)
-    pattern = getattr(request, "transactional_id_pattern", None)
-    regex = compile_topic_regex(pattern) if pattern else None
+    # As in Kafka, an id without an open transaction has start time -1, so every duration filter matches it.
+    longer_than_ms = request.duration_filter
+    pattern = request.transactional_id_pattern
+    regex = compile_pattern(pattern) if pattern else None
     now_ms = ctx.services.now_ms()
     found = []
     for transactional_id, record in ctx.services.transactions.list():
@@ -27,7 +38,7 @@ async def list_transactions(request: Any, ctx: RequestContext) -> Reply:
             continue
         if producers and record.producer_id not in producers:
             continue
-        if longer_than_ms >= 0 and not 0 <= record.started_ms < now_ms - longer_than_ms:
+        if longer_than_ms >= 0 and now_ms - record.started_ms <= longer_than_ms:
             continue
         if regex is not None and regex.fullmatch(transactional_id) is None:
             continue

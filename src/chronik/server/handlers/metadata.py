@@ -1,50 +1,65 @@
-"""Metadata: brokers, topics, who leads what. Creates topics on first mention where that is allowed."""
+"""Metadata: brokers, topics and partition leaders. Auto-creates topics where that is allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Broker, Partition, Topic
-from chronik.model import NO_LEADER, ErrorCode, RequestError
-from chronik.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from chronik.metadata.values import Broker, PartitionRegistration, Topic
+from chronik.model import NO_LEADER, ErrorCode, RequestError, is_internal_topic
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.access import may_create
+from chronik.server.authorized import NOT_REQUESTED, cluster_operations
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
-from chronik.server.topics import INTERNAL_TOPICS, check_topic_name, ensure_topic
+from chronik.server.gate import asks
+from chronik.server.throttling import may_create_on_first_use
+from chronik.server.topics import check_topic_name, ensure_topic
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.metadata.v10.request import MetadataRequest
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+
+def _on_error(request: MetadataRequest, code: ErrorCode, message: str | None) -> Reply:
     topics = [
-        {"error_code": code, "name": topic.name, "topic_id": getattr(topic, "topic_id", None)}
-        for topic in request.topics or ()
+        {"error_code": code, "name": topic.name, "topic_id": topic.topic_id} for topic in request.topics or ()
     ]
     return reply(error_code=code, topics=topics)
 
 
-@handles(ApiKey.METADATA, versions=(0, 13), on_error=_on_error, in_turn=True)
-async def metadata(request: Any, ctx: RequestContext) -> Reply:
+@handles(
+    ApiKey.METADATA,
+    versions=(0, 13),
+    needs=asks((Operation.DESCRIBE, ResourceType.TOPIC), (Operation.CREATE, ResourceType.TOPIC)),
+    decoded_as=(10,),
+    on_error=_on_error,
+    in_turn=True,
+)
+async def metadata(request: MetadataRequest, ctx: RequestContext) -> Reply:
     services = ctx.services
-    operations = (
-        TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
-    )
     await _settle(request, ctx)
     topics = await _topics(request, ctx)
     for topic in topics:
-        topic["topic_authorized_operations"] = operations
-    with_cluster = getattr(request, "include_cluster_authorized_operations", False)
+        name = topic["name"]
+        asked = request.include_topic_authorized_operations and name is not None and not topic["error_code"]
+        topic["topic_authorized_operations"] = (
+            ctx.access.operations(ResourceType.TOPIC, name) if asked else NOT_REQUESTED
+        )
     return reply(
-        brokers=brokers_of(services.presence.brokers()),
+        brokers=brokers_of(services.presence.brokers(), ctx.connection.endpoint),
         cluster_id=services.state.cluster_id,
         controller_id=services.controller_id(),
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_cluster else NOT_REQUESTED,
+        cluster_authorized_operations=cluster_operations(
+            ctx.access, request.include_cluster_authorized_operations
+        ),
     )
 
 
-async def _settle(request: Any, ctx: RequestContext) -> None:
-    """A leader that is asked about just died, it seems: the answer waits for what the cluster decides."""
+async def _settle(request: MetadataRequest, ctx: RequestContext) -> None:
+    """If a requested partition's leader seems to have died, wait until it is fenced or back."""
     presence, state = ctx.services.presence, ctx.services.state
     doubted = presence.doubted()
     if not doubted:
@@ -55,7 +70,7 @@ async def _settle(request: Any, ctx: RequestContext) -> None:
     else:
         topics = (
             state.topics.get(wanted.name or "")
-            if getattr(wanted, "topic_id", None) is None
+            if wanted.topic_id is None
             else state.topic_by_id(wanted.topic_id)
             for wanted in request.topics
         )
@@ -64,25 +79,29 @@ async def _settle(request: Any, ctx: RequestContext) -> None:
     )
 
 
-def brokers_of(brokers: Iterable[Broker]) -> list[dict[str, Any]]:
-    """Brokers at the address they want clients to use."""
+def _may_see(ctx: RequestContext, topic: str) -> bool:
+    return ctx.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def brokers_of(brokers: Iterable[Broker], endpoint: str) -> list[dict[str, Any]]:
+    """Brokers at the address of the listener that the client came by."""
     return [
         {"node_id": broker.broker_id, "host": kafka.host, "port": kafka.port, "rack": broker.rack}
         for broker in brokers
-        if (kafka := broker.endpoints.get("kafka")) is not None
+        if (kafka := broker.endpoints.get(endpoint)) is not None
     ]
 
 
-async def _topics(request: Any, ctx: RequestContext) -> list[dict[str, Any]]:
+async def _topics(request: MetadataRequest, ctx: RequestContext) -> list[dict[str, Any]]:
     state = ctx.services.state
     # Version 0 had no null: there an empty list means all topics.
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        return [describe_topic(state, topic) for topic in state.topics.values()]
-    create = ctx.services.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
+        return [describe_topic(state, topic) for topic in state.topics.values() if _may_see(ctx, topic.name)]
+    create = ctx.services.settings.auto_create_topics and request.allow_auto_topic_creation
     described = []
     seen = set()
     for wanted in request.topics:
-        topic_id: UUID | None = getattr(wanted, "topic_id", None)
+        topic_id: UUID | None = wanted.topic_id
         if topic_id is not None and ctx.api_version < 12:
             raise RequestError(ErrorCode.invalid_request, "Topic ids are understood from version 12 on.")
         key = topic_id or wanted.name
@@ -104,17 +123,31 @@ async def _by_id(ctx: RequestContext, topic_id: UUID) -> dict[str, Any]:
             "topic_id": topic_id,
             "partitions": (),
         }
+    if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        return {
+            "error_code": ErrorCode.topic_authorization_failed,
+            "name": None,
+            "topic_id": topic_id,
+            "partitions": (),
+        }
     return describe_topic(ctx.services.state, topic)
 
 
 async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> dict[str, Any]:
     services = ctx.services
+    if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name or ""):
+        # Refused before the topic is looked up, so that the answer cannot reveal whether it exists.
+        return {"error_code": ErrorCode.topic_authorization_failed, "name": name, "partitions": ()}
     topic = services.state.topics.get(name or "")
     if topic is None:
         try:
             check_topic_name(name or "", services.limits.topic_name_length_max)
-            if not create:
+            if not create or is_internal_topic(name or ""):
                 raise RequestError(ErrorCode.unknown_topic_or_partition)
+            if not may_create(ctx.access, name or ""):
+                raise RequestError(ErrorCode.topic_authorization_failed)
+            if not may_create_on_first_use(ctx):
+                raise RequestError(ErrorCode.leader_not_available)
             topic = await ensure_topic(services, name or "")
         except Exception as error:
             code, _ = error_of(error, ErrorCode.leader_not_available)
@@ -127,12 +160,12 @@ def describe_topic(state: ClusterState, topic: Topic) -> dict[str, Any]:
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
+        "is_internal": is_internal_topic(topic.name),
         "partitions": [describe_partition(state, partition) for partition in topic.partitions],
     }
 
 
-def describe_partition(state: ClusterState, partition: Partition) -> dict[str, Any]:
+def describe_partition(state: ClusterState, partition: PartitionRegistration) -> dict[str, Any]:
     leaderless = partition.leader == NO_LEADER
     return {
         "error_code": ErrorCode.leader_not_available if leaderless else ErrorCode.none,

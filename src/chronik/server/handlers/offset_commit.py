@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 from chronik.groups.committing import OffsetCommit
-from chronik.groups.offsets import Committed
+from chronik.groups.offsets import OffsetAndMetadata
 from chronik.metadata.state import ClusterState
 from chronik.model import ErrorCode, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import all_of, each_topic, on_group
 from chronik.wire.api import ApiKey
+from chronik.wire.schema import in_ms
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v4.request import OffsetCommitRequest as OffsetCommitRequestV4
+    from kio.schema.offset_commit.v4.request import OffsetCommitRequestTopic as TopicV4
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequest as OffsetCommitRequestV9
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequestTopic as TopicV9
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest as OffsetCommitRequestV10
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequestTopic as TopicV10
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestTopic
+
+    Topic: TypeAlias = TopicV4 | TopicV9 | TopicV10 | TxnOffsetCommitRequestTopic
+    Request: TypeAlias = OffsetCommitRequestV4 | OffsetCommitRequestV9 | OffsetCommitRequestV10
+
+TopicT = TypeVar("TopicT", bound="Topic")
 
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
-    return answer(request, lambda topic, partition: code)
+class NamedTopic(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
-def answer(request: Any, code_of: Any) -> Reply:
+class TopicWithId(Protocol):
+    @property
+    def topic_id(self) -> UUID | None: ...
+
+
+def _on_error(request: Request, code: ErrorCode, message: str | None) -> Reply:
+    return answer(request.topics, lambda topic, partition: code)
+
+
+def answer(topics: Iterable[TopicT], code_of: Callable[[TopicT, int], ErrorCode]) -> Reply:
     """The same shape as the request, with one code per partition."""
     return reply(
         topics=[
             {
-                **({"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}),
+                **_identity(topic),
                 "partitions": [
                     {
                         "partition_index": one.partition_index,
@@ -30,12 +59,16 @@ def answer(request: Any, code_of: Any) -> Reply:
                     for one in topic.partitions
                 ],
             }
-            for topic in request.topics
+            for topic in topics
         ]
     )
 
 
-def topic_name(state: ClusterState, topic: Any) -> str | None:
+def _identity(topic: Topic) -> dict[str, str | UUID | None]:
+    return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
+
+
+def topic_name(state: ClusterState, topic: NamedTopic | TopicWithId) -> str | None:
     """The topic's name, from version 10 on by its id; None if there is no such id."""
     if hasattr(topic, "name"):
         return str(topic.name)
@@ -54,17 +87,21 @@ def check_offset(state: ClusterState, tp: TopicPartition, metadata: str, bytes_m
 @handles(
     ApiKey.OFFSET_COMMIT,
     versions=(2, 10),
+    needs=all_of(on_group(Operation.READ), each_topic(Operation.READ)),
+    decoded_as=(4, 9, 10),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
-async def offset_commit(request: Any, ctx: RequestContext) -> Reply:
+async def offset_commit(request: Request, ctx: RequestContext) -> Reply:
     services = ctx.services
     now_ms = services.now_ms()
-    # Versions 2 to 4 may ask for a retention time of their own; -1 is the broker's.
-    retention = getattr(request, "retention_time", None)
-    retention_ms = -1 if retention is None else int(retention.total_seconds() * 1000)
+    # Versions 2 to 4 may set a retention time; -1 means the broker's default.
+    retention_ms = -1
+    if hasattr(request, "retention_time"):
+        retention_ms = in_ms(request.retention_time)
     codes: dict[tuple[int, int], ErrorCode] = {}
-    offsets: dict[TopicPartition, Committed] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    tp_keys: dict[TopicPartition, tuple[int, int]] = {}
     for topic in request.topics:
         name = topic_name(services.state, topic)
         for one in topic.partitions:
@@ -78,19 +115,20 @@ async def offset_commit(request: Any, ctx: RequestContext) -> Reply:
             )
             codes[id(topic), one.partition_index] = code
             if code is ErrorCode.none:
-                offsets[tp] = Committed(
+                tp_keys[tp] = (id(topic), one.partition_index)
+                offsets[tp] = OffsetAndMetadata(
                     one.committed_offset,
-                    getattr(one, "committed_leader_epoch", -1),
+                    one.committed_leader_epoch if hasattr(one, "committed_leader_epoch") else -1,
                     metadata,
                     now_ms,
                     expire_timestamp_ms=-1 if retention_ms < 0 else now_ms + retention_ms,
                 )
     try:
-        await services.groups.commit(
+        no_room = await services.groups.commit(
             OffsetCommit(
                 group_id=request.group_id,
                 member_id=request.member_id,
-                instance_id=getattr(request, "group_instance_id", None),
+                instance_id=request.group_instance_id if hasattr(request, "group_instance_id") else None,
                 generation=request.generation_id_or_member_epoch,
                 offsets=offsets,
                 knows_member_epochs=ctx.api_version >= 9,
@@ -101,4 +139,7 @@ async def offset_commit(request: Any, ctx: RequestContext) -> Reply:
         if failed is ErrorCode.unknown_server_error:
             raise
         codes = {key: failed if code is ErrorCode.none else code for key, code in codes.items()}
-    return answer(request, lambda topic, partition: codes[id(topic), partition])
+        return answer(request.topics, lambda topic, partition: codes[id(topic), partition])
+    for tp in no_room:
+        codes[tp_keys[tp]] = ErrorCode.invalid_commit_offset_size
+    return answer(request.topics, lambda topic, partition: codes[id(topic), partition])

@@ -1,16 +1,31 @@
-"""OffsetDelete: a group forgets how far it has read topics that none of its members reads."""
+"""OffsetDelete: deletes committed offsets of topics that no member of the group is subscribed to."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chronik.model import ErrorCode, TopicPartition
+from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import all_of, each_topic, on_group
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
-@handles(ApiKey.OFFSET_DELETE, versions=(0, 0), unavailable=ErrorCode.coordinator_not_available)
-async def offset_delete(request: Any, ctx: RequestContext) -> Reply:
+
+def _on_error(request: OffsetDeleteRequest, code: ErrorCode, message: str | None) -> Reply:
+    return reply(error_code=code, topics=[])
+
+
+@handles(
+    ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    needs=all_of(on_group(Operation.DELETE), each_topic(Operation.READ)),
+    on_error=_on_error,
+    unavailable=ErrorCode.coordinator_not_available,
+)
+async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> Reply:
     state = ctx.services.state
     tps = [
         TopicPartition(topic.name, one.partition_index)

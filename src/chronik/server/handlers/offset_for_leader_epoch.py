@@ -1,16 +1,24 @@
-"""OffsetForLeaderEpoch: where an epoch ended here, so that a client can tell whether its log was cut."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch. A client detects truncation with it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronik.model import NO_EPOCH, NO_OFFSET, ErrorCode, TopicPartition
 from chronik.replication.partition import Partition
+from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.gate import each
 from chronik.wire.api import ApiKey
 
+if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+    )
 
-def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
+
+def _on_error(request: OffsetForLeaderEpochRequest, code: ErrorCode, message: str | None) -> Reply:
     return reply(
         topics=[
             {
@@ -25,10 +33,17 @@ def _on_error(request: Any, code: ErrorCode, message: str | None) -> Reply:
 @handles(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     versions=(2, 4),
+    needs=each(
+        "topics",
+        "topic",
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        unless_on_cluster=Operation.CLUSTER_ACTION,
+    ),
     on_error=_on_error,
     unavailable=ErrorCode.not_leader_or_follower,
 )
-async def offset_for_leader_epoch(request: Any, ctx: RequestContext) -> Reply:
+async def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> Reply:
     return reply(
         topics=[
             {"topic": topic.topic, "partitions": [_answer(ctx, topic.topic, one) for one in topic.partitions]}
@@ -37,7 +52,7 @@ async def offset_for_leader_epoch(request: Any, ctx: RequestContext) -> Reply:
     )
 
 
-def _answer(ctx: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+def _answer(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> dict[str, Any]:
     try:
         partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
@@ -55,7 +70,7 @@ def _end(partition: Partition, epoch: int) -> tuple[int, int]:
     if not 0 <= epoch < partition.leader_epoch:
         return NO_EPOCH, NO_OFFSET
     found, end_offset = partition.log.epochs.end_offset(epoch, partition.log_end_offset)
-    # Older than everything that is left: whatever the client has of it is gone from here.
+    # Older than every epoch in this log: nothing the client has read in it is here.
     return (found, end_offset) if found != NO_EPOCH else (epoch, partition.log_start_offset)
 
 

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
-from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.model import (
+    ErrorCode,
+    InvalidRecords,
+    ProducerIdentity,
+    RequestError,
+    TopicPartition,
+    is_internal_topic,
+)
 from chronik.records.batch import HEADER_BYTES, read_header
-from chronik.replication.partition import ACKS_ALL
-from chronik.server.dispatch import HotCall, Repeat, RequestContext, Responder, error_of, handles_hot
-from chronik.server.repeated_produce import RepeatedProduce, too_late
+from chronik.records.compression import Compression
+from chronik.replication.admission import TooMuchForLoop
+from chronik.replication.partition import ACKS_ALL, Appended, Partition
+from chronik.security.acls import Operation, ResourceType
+from chronik.server.access import Access, may_create
+from chronik.server.call import Known
+from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.gate import asks
+from chronik.server.throttling import may_create_on_first_use
 from chronik.server.topics import ensure_topic
-from chronik.transactions.coordinator import ProducerIdentity
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
     FIRST_SUPPORTED,
+    FIRST_WITH_TOPIC_ID,
+    AnswerTemplate,
     NodeEndpoint,
-    ProducePartition,
     ProduceRequest,
     ProduceResult,
+    ProduceTarget,
     decode_produce,
     encode_produce_response,
 )
 
 log = logging.getLogger(__name__)
 
+FIRST_WITH_ZSTD: Final = 7
 FIRST_WITH_ABORTABLE: Final = 11
 FIRST_THAT_ADDS: Final = 12
 """From here on clients leave it to the broker to add partitions to their transaction."""
@@ -38,186 +55,404 @@ _RETRY_LATER: Final = (
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
 )
+_ACKS: Final = (ACKS_ALL, 0, 1)
+_APPENDING: Final = -1
+"""Stands among the partitions that an answer waits for until all batches are appended."""
+_NO_RECORDS: Final = memoryview(b"")
+_NOT_TAKEN: Final = (-1, -1, -1)
 _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 class _PendingProduce:
     """A produce request between its appends and its answer."""
 
-    __slots__ = ("_call", "_leaders", "_left", "_request", "_timer", "results")
+    __slots__ = ("_call", "_frame", "_refused", "_taken", "_timer", "_unacked", "large")
 
-    def __init__(self, call: HotCall, request: ProduceRequest) -> None:
+    def __init__(self, call: Call[ProduceRequest]) -> None:
         self._call = call
-        self._request = request
-        self._left = 1
-        """What the answer waits for: the appending itself, then every batch that is not acknowledged yet."""
-        self._leaders: set[int] | None = None
-        """Nodes that the answer sends the client to."""
+        self._unacked = {_APPENDING}
+        """Partitions that the answer waits for, by their place in the request."""
+        self._taken: list[tuple[int, int, int]] = []
+        """For each partition: base offset, append time and log start offset."""
+        self._refused: dict[int, RequestError] | None = None
+        """Why a partition's batch was not taken or not acknowledged, by its place in the request."""
+        self._frame: bytearray | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.results: list[ProduceResult] = []
+        self.large: list[int] = []
+        """Places of the batches that are to be looked into beside the loop before they are appended."""
 
     def append_all(self) -> None:
-        """Put every batch into its log, in the order of the request, without an await."""
-        request = self._request
-        services = self._call.context.services
+        """Put every batch into its log, in the order of the request, without an await.
+
+        Those that are found to be `large` are left for `append_large`, and the answer waits for them.
+        """
+        (transactional_id, acks, timeout_ms, targets, _, _), batches = self._call.request
+        services, access = self._call.context.services, self._call.context.access
         now_ms = services.now_ms()
-        acks = request.acks
-        in_transaction = request.transactional_id is not None
-        for data in request.partitions:
-            result = ProduceResult(data.topic, data.topic_id, data.partition)
-            self.results.append(result)
+        taken = self._taken
+        for index, records in enumerate(batches):
+            tp, topic_id = targets[index]
             try:
-                topic = data.topic or self._topic_of(data)
-                partition = services.replicas.leader(TopicPartition(topic, data.partition))
-                if not data.records:
+                if topic_id is not None and not tp.topic:
+                    raise RequestError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+                if not access.is_open:
+                    access.require(Operation.WRITE, ResourceType.TOPIC, tp.topic)
+                partition = services.replicas.leader(tp)
+                if not records:
                     raise RequestError(ErrorCode.invalid_record, "the request carries no records")
-                appended = partition.append(data.records, acks, now_ms, in_transaction=in_transaction)
-            except RequestError as error:
-                self._refuse(result, error)
+                appended = partition.append(
+                    records, acks, now_ms, in_transaction=transactional_id is not None
+                )
+            except TooMuchForLoop:
+                taken.append(_NOT_TAKEN)
+                self.large.append(index)
             except Exception as error:
-                self._refuse(result, self._unexpected(error))
+                taken.append(_NOT_TAKEN)
+                self._refuse(index, error)
             else:
-                result.log_append_time_ms = appended.log_append_time_ms
-                result.log_start_offset = partition.log.log_start_offset
+                base_offset, next_offset, append_time_ms, _ = appended
+                taken.append((base_offset, append_time_ms, partition.log.log_start_offset))
                 if acks:
-                    self._left += 1
-                    acked = partial(self._acked, result, appended.base_offset)
-                    partition.when_acked(appended.next_offset, acks, acked)
+                    self._unacked.add(index)
+                    partition.when_acked(next_offset, acks, partial(self._acked, index))
+        if not self.large:
+            self._appended(acks, timeout_ms)
+
+    @classmethod
+    def of_large(cls, call: Call[ProduceRequest]) -> _PendingProduce:
+        """A request whose only batch is large."""
+        pending = cls(call)
+        pending._taken.append(_NOT_TAKEN)
+        pending.large.append(0)
+        return pending
+
+    async def append_large(self) -> None:
+        """Look into the large batches beside the loop and append them, in the order of the request."""
+        request = self._call.request
+        for index in self.large:
+            try:
+                await self._append_large(index)
+            except Exception as error:
+                self._refuse(index, error)
+        self._appended(request.head.acks, request.head.timeout_ms)
+
+    async def _append_large(self, index: int) -> None:
+        call, services = self._call, self._call.context.services
+        records, acks = call.request.records[index], call.request.head.acks
+        is_transactional = call.request.head.transactional_id is not None
+        appended: Appended | None = None
+        while appended is None:
+            partition = self._leader_of(index)
+            admitted = await partition.look_into(records or _NO_RECORDS, services.now_ms())
+            # Much may have happened meanwhile, so everything is asked again, last of all what does not wait.
+            if (refused := await _admission_error(call)) is not None:
+                raise refused
+            partition = self._leader_of(index)
+            with contextlib.suppress(TooMuchForLoop):  # the topic's configuration has changed: look again
+                appended = partition.append(
+                    records or _NO_RECORDS,
+                    acks,
+                    services.now_ms(),
+                    in_transaction=is_transactional,
+                    admitted=admitted,
+                )
+        self._taken[index] = (
+            appended.base_offset,
+            appended.log_append_time_ms,
+            partition.log.log_start_offset,
+        )
+        if acks:
+            self._unacked.add(index)
+            partition.when_acked(appended.next_offset, acks, partial(self._acked, index))
+
+    def _leader_of(self, index: int) -> Partition:
+        """The partition that a batch goes to, if the client may write there and the topic is still the one
+        that the request named."""
+        context = self._call.context
+        tp, topic_id = self._call.request.head.targets[index]
+        if topic_id is not None and context.services.state.topic_names.get(topic_id) != tp.topic:
+            raise RequestError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+        context.connection.access.require(Operation.WRITE, ResourceType.TOPIC, tp.topic)
+        return context.services.replicas.leader(tp)
+
+    def _appended(self, acks: int, timeout_ms: int) -> None:
+        """Every batch is in its log or refused: answer, or wait for the acknowledgements."""
         if acks == 0:
             self._finish_silently()
             return
-        if self._left > 1 and acks == ACKS_ALL:
-            wait_s = max(request.timeout_ms, 0) / 1000
+        if self._refused is None:
+            # The answer is made now and not when the disk has the batches: then the client waits for it.
+            self._frame = self._encode()
+        self._unacked.discard(_APPENDING)
+        if not self._unacked:
+            self._answer()
+        elif acks == ACKS_ALL:
+            wait_s = max(timeout_ms, 0) / 1000
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_out)
-        self._one_less()
 
-    def _topic_of(self, data: ProducePartition) -> str:
-        if data.topic_id is None:
-            return data.topic or ""
-        topic = self._call.context.services.state.topic_names.get(data.topic_id)
-        if topic is None:
-            raise RequestError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
-        return topic
-
-    def _unexpected(self, error: Exception) -> RequestError:
-        code, message = error_of(error, ErrorCode.not_leader_or_follower)
-        if code == ErrorCode.unknown_server_error:
-            log.error("an append failed", exc_info=error)
-        return RequestError(code, message)
-
-    def _refuse(self, result: ProduceResult, error: RequestError) -> None:
-        result.error_code = error.code
-        result.error_message = error.message
-        result.base_offset = -1
-        if error.code in _LEADER_ERRORS and result.topic is not None:
-            found = self._call.context.services.state.partition(
-                TopicPartition(result.topic, result.partition)
-            )
-            if found is not None:
-                result.current_leader = (found.leader, found.leader_epoch)
-                self._leaders = {found.leader, *(self._leaders or ())}
-
-    def _acked(self, result: ProduceResult, base_offset: int, error: RequestError | None) -> None:
-        if error is None:
-            result.base_offset = base_offset
-        else:
-            self._refuse(result, error)
-        self._one_less()
-
-    def refuse(self, error: RequestError) -> None:
+    def refuse(self, error: Exception) -> None:
         """Answer that no batch was taken."""
-        for data in self._request.partitions:
-            result = ProduceResult(data.topic, data.topic_id, data.partition)
-            self.results.append(result)
-            self._refuse(result, error)
-        self._answer()
+        for index in range(len(self._call.request.records)):
+            self._taken.append(_NOT_TAKEN)
+            self._refuse(index, error)
+        if self._call.request.head.acks == 0:
+            self._finish_silently()
+        else:
+            self._answer()
 
-    def _one_less(self) -> None:
-        self._left -= 1
-        if self._left == 0:
+    def _refuse(self, index: int, error: Exception) -> None:
+        if not isinstance(error, RequestError):
+            code, message = error_of(error, ErrorCode.not_leader_or_follower)
+            if code == ErrorCode.unknown_server_error:
+                log.error("an append failed", exc_info=error)
+            error = RequestError(code, message)
+        if self._refused is None:
+            self._refused = {}
+        # Its traceback leads back here and to the request's bytes: a circle, which only the collector ends.
+        self._refused[index] = error.with_traceback(None)
+
+    def _acked(self, index: int, error: RequestError | None) -> None:
+        if index not in self._unacked:
+            return  # too late: the client got request_timed_out
+        self._unacked.discard(index)
+        if error is not None:
+            self._refuse(index, error)
+        if not self._unacked:
             self._answer()
 
     def _time_out(self) -> None:
-        late = too_late()
-        for result in self.results:
-            if result.base_offset < 0 and result.error_code == ErrorCode.none:
-                self._refuse(result, late)
-        self._left = 0
+        try:
+            self._check_time()
+        except Exception as error:
+            self._call.failed(error)
+
+    def _check_time(self) -> None:
+        targets = self._call.request.head.targets
+        for index in self._unacked:
+            if _is_on_its_way(self._call, targets[index].tp, self._taken[index][0], self._time_out):
+                return
+        if not self._unacked:
+            return  # answered while the disk was waited for
+        late = _too_late()
+        for index in self._unacked:
+            self._refuse(index, late)
+        self._unacked.clear()
         self._answer()
 
     def _answer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        header = self._call.context.header
-        endpoints = leader_endpoints(self._call, self._leaders) if self._leaders else None
-        frame = encode_produce_response(header.api_version, header.correlation_id, self.results, endpoints)
-        self._call.responder.respond([frame])
+        try:
+            frame = self._frame if self._refused is None and self._frame is not None else self._encode()
+        except Exception as error:
+            self._call.failed(error)
+        else:
+            self._call.responder.respond([frame])
 
     def _finish_silently(self) -> None:
-        """acks=0: a failure is told by closing the connection, so that the client looks again who leads."""
-        if any(result.error_code != ErrorCode.none for result in self.results):
-            self._call.responder.close()
-        else:
+        """acks=0: there is no answer. After a failure the connection is closed, so that the client asks for
+        metadata again."""
+        if self._refused is None:
             self._call.responder.respond(None)
+        else:
+            self._call.responder.close()
+
+    def _encode(self) -> bytearray:
+        _, context, correlation_id, request, _, _ = self._call
+        leaders: set[int] = set()
+        results = [self._result(index, target, leaders) for index, target in enumerate(request.head.targets)]
+        endpoints = leader_endpoints(context, leaders) if leaders else None
+        return encode_produce_response(context.api_version, correlation_id, results, endpoints)
+
+    def _result(self, index: int, target: ProduceTarget, leaders: set[int]) -> ProduceResult:
+        """`leaders` collects the nodes that the answer sends the client to."""
+        result = ProduceResult(*target)
+        error = self._refused.get(index) if self._refused is not None else None
+        if error is None:
+            result.base_offset, result.log_append_time_ms, result.log_start_offset = self._taken[index]
+            return result
+        result.error_code, result.error_message = error.code, error.message
+        if isinstance(error, InvalidRecords):
+            result.record_errors = error.record_errors
+        if error.code in _LEADER_ERRORS:
+            found = self._call.context.services.state.partition(target.tp)
+            if found is not None:
+                result.current_leader = (found.leader, found.leader_epoch)
+                leaders.add(found.leader)
+        return result
 
 
-def leader_endpoints(call: HotCall, node_ids: set[int]) -> list[NodeEndpoint]:
-    brokers = call.context.services.state.brokers
+class _PendingBatch:
+    """A known request between the append of its only batch and its answer.
+
+    Does what `_PendingProduce` does for a request that goes well, with a fifth of the objects, and leaves all
+    others to it. That the answers are the same is shown by tests/unit/server/test_same_answers.py.
+    """
+
+    __slots__ = ("_base", "_call", "_frame", "_timer")
+
+    def __init__(self, call: Call[ProduceRequest], base_offset: int, frame: bytes) -> None:
+        self._call = call
+        self._base = base_offset
+        # Made now and not when the disk has the batch: then the client waits for it.
+        self._frame = frame
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def append(cls, call: Call[ProduceRequest], known: Known) -> None:
+        _, context, correlation_id, (head, (records,)), _, _ = call
+        acks, (tp, _) = head.acks, head.targets[0]
+        services, access = context.services, context.connection.access
+        try:
+            if not access.is_open:
+                access.require(Operation.WRITE, ResourceType.TOPIC, tp.topic)
+            partition = services.replicas.leader(tp)
+            base_offset, next_offset, append_time_ms, _ = partition.append(
+                records or _NO_RECORDS, acks, services.now_ms()
+            )
+        except TooMuchForLoop:
+            place = context.connection.produce_queue.take_place()
+            call.spawn(_append_large(_PendingProduce.of_large(call), place))
+            return
+        except Exception as error:
+            _PendingProduce(call).refuse(error)
+            return
+        answer = known.answer
+        if answer is None:
+            answer = known.answer = AnswerTemplate(context.api_version, head.targets[0])
+        taken = (base_offset, append_time_ms, partition.log.log_start_offset)
+        pending = cls(call, base_offset, answer.frame(correlation_id, taken))
+        if acks == ACKS_ALL:
+            wait_s = max(head.timeout_ms, 0) / 1000
+            pending._timer = asyncio.get_running_loop().call_later(wait_s, pending._time_out)
+        partition.when_acked(next_offset, acks, pending._acked)
+
+    def _acked(self, error: RequestError | None) -> None:
+        """Only the first call counts: a second one finds the request answered."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if error is None:
+            self._call.responder.respond([self._frame])
+        else:
+            _PendingProduce(self._call).refuse(error)
+
+    def _time_out(self) -> None:
+        tp = self._call.request.head.targets[0].tp
+        try:
+            if not _is_on_its_way(self._call, tp, self._base, self._time_out):
+                self._acked(_too_late())
+        except Exception as error:
+            self._call.failed(error)
+
+
+def _is_on_its_way(
+    call: Call[ProduceRequest], tp: TopicPartition, base_offset: int, then: Callable[[], None]
+) -> bool:
+    """Whether the batch is not on this node's disk yet; `then` is called when it is.
+
+    A client's time-out is for the other replicas: as in Kafka it counts from the leader's own append, so that
+    with a time-out of 0 a partition without followers takes what it is sent.
+    """
+    partition = call.context.services.replicas.get(tp)
+    if partition is None or partition.log.durable_end_offset > base_offset:
+        return False
+
+    def on_disk(error: RequestError | None) -> None:
+        # An error has answered the request already. Without one, the watermark moves right after this call,
+        # and that may answer the request: so look again in the next turn of the loop.
+        if error is None:
+            asyncio.get_running_loop().call_soon(then)
+
+    partition.when_acked(partition.log_end_offset, 1, on_disk)
+    return True
+
+
+def _too_late() -> RequestError:
+    """The batches may still be replicated later: the client has to find out by itself."""
+    return RequestError(ErrorCode.request_timed_out, "not all in-sync replicas answered in time")
+
+
+def leader_endpoints(context: RequestContext, node_ids: set[int]) -> list[NodeEndpoint]:
+    brokers = context.services.state.brokers
     found = []
     for node_id in sorted(node_ids):
         broker = brokers.get(node_id)
-        endpoint = broker.endpoints.get("kafka") if broker is not None else None
+        endpoint = broker.endpoints.get(context.connection.endpoint) if broker is not None else None
         if broker is not None and endpoint is not None:
             found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
     return found
 
 
-def _refuse_all(call: HotCall, request: ProduceRequest, code: ErrorCode, message: str) -> None:
-    header = call.context.header
-    results = [
-        ProduceResult(data.topic, data.topic_id, data.partition, error_code=code, error_message=message)
-        for data in request.partitions
-    ]
-    if request.acks == 0:
-        call.responder.close()
-    else:
-        call.responder.respond([encode_produce_response(header.api_version, header.correlation_id, results)])
-
-
-def _missing_topics(call: HotCall, request: ProduceRequest) -> Sequence[str]:
+def _missing_topics(call: Call[ProduceRequest]) -> Sequence[str]:
     services = call.context.services
     topics = services.state.topics
     missing = []
-    for data in request.partitions:
-        if data.topic and data.topic not in topics:
-            missing.append(data.topic)
+    for (topic, _), _ in call.request.head.targets:
+        if (
+            topic not in topics
+            and topic
+            and not is_internal_topic(topic)
+            and may_create(call.context.access, topic)
+        ):
+            missing.append(topic)
     return missing if missing and services.settings.auto_create_topics else ()
 
 
-async def _admit_then_append(
-    call: HotCall, request: ProduceRequest, producer: ProducerIdentity, tps: Collection[TopicPartition]
-) -> None:
-    """The first batches of a transaction in their partitions: its coordinator must know of them (KIP-890)."""
-    gate, version = call.context.services.gate, call.context.api_version
-    refused: RequestError | None = None
-    async with gate.turn(producer.producer_id):
-        # What came before in this producer's order may have opened the transaction here meanwhile.
-        new = [tp for tp in tps if _opens_transaction(call, producer.producer_id, tp)]
+async def _append_in_turn(call: Call[ProduceRequest], place: AbstractAsyncContextManager[None]) -> None:
+    """Append once earlier requests of the connection are in, topics exist and transactions are open."""
+    async with place:
+        await _create_missing_topics(call)
+        refused = await _admission_error(call)
+        if refused is None:
+            # The topic may have been deleted meanwhile: another one may have its name.
+            named = _named(call.request, call.context)
+            pending = _PendingProduce(call._replace(request=named))
+            pending.append_all()
+            if pending.large:
+                await pending.append_large()
+    if refused is not None:
+        _PendingProduce(call).refuse(refused)
+
+
+async def _append_large(pending: _PendingProduce, place: AbstractAsyncContextManager[None]) -> None:
+    """Later requests of the connection wait meanwhile."""
+    async with place:
+        await pending.append_large()
+
+
+async def _create_missing_topics(call: Call[ProduceRequest]) -> None:
+    for topic in dict.fromkeys(_missing_topics(call)):
+        if not may_create_on_first_use(call.context):
+            return
         try:
-            if new:
-                adds = version >= FIRST_THAT_ADDS
-                await gate.admit(request.transactional_id or "", producer, new, adds=adds)
+            await ensure_topic(call.context.services, topic)
+        except Exception as error:
+            # The append answers unknown_topic_or_partition, which clients answer with a retry.
+            log.warning("topic %s could not be created on first use: %s", topic, error)
+
+
+async def _admission_error(call: Call[ProduceRequest]) -> RequestError | None:
+    """Why the transaction's coordinator refuses these batches (KIP-890); None if they may be appended.
+
+    While the coordinator is asked, a marker may end what the producer had open in another partition. So it is
+    asked again until every partition in which the transaction begins now is one that it just confirmed.
+    """
+    version = call.context.api_version
+    confirmed: Collection[TopicPartition] = ()
+    while (admission := _to_admit(call)) is not None and not set(admission[1]) <= set(confirmed):
+        producer, confirmed = admission
+        try:
+            await call.context.services.transaction_verifier.verify(
+                call.request.head.transactional_id or "", producer, confirmed, adds=version >= FIRST_THAT_ADDS
+            )
         except Exception as error:
             code, message = error_of(error, ErrorCode.coordinator_not_available)
-            refused = RequestError(_told(code, version), message)
-        if refused is None:
-            _PendingProduce(call, request).append_all()
-    if refused is not None:
-        _refuse_all(call, request, refused.code, refused.message or "")
+            return RequestError(_code_for(code, version), message)
+    return None
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """Codes that the version's clients answer as they should: with a retry, an abort, or by giving up."""
+def _code_for(code: ErrorCode, version: int) -> ErrorCode:
+    """The code to which this version's clients react as they should: by a retry, an abort, or giving up."""
     if code is ErrorCode.transaction_abortable and version < FIRST_WITH_ABORTABLE:
         return ErrorCode.invalid_txn_state
     if code is ErrorCode.producer_fenced:
@@ -227,89 +462,109 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _opens_transaction(call: HotCall, producer_id: int, tp: TopicPartition) -> bool:
+def _opens_transaction(call: Call[ProduceRequest], producer: ProducerIdentity, tp: TopicPartition) -> bool:
     partition = call.context.services.replicas.get(tp)
     if partition is None:
         return False
     producers = partition.log.producers
-    return producers is None or not producers.has_open_transaction(producer_id)
+    return producers is None or not producers.has_open_transaction(*producer)
 
 
 def _to_admit(
-    call: HotCall, request: ProduceRequest
+    call: Call[ProduceRequest],
 ) -> tuple[ProducerIdentity, Collection[TopicPartition]] | None:
-    """Who writes to which partitions, if a coordinator has to be asked or earlier writes still wait."""
-    services = call.context.services
+    """The producer and the partitions in which its transaction begins with this request: those that its
+    coordinator has to be asked about. One that may not be written to does not become part of it."""
+    head, batches = call.request
+    access = call.context.access
+    if head.transactional_id is None:
+        return None
     producer: ProducerIdentity | None = None
-    tps = []
-    for data in request.partitions:
-        if data.records is None or len(data.records) < HEADER_BYTES:
+    new = []
+    for (tp, _), records in zip(head.targets, batches, strict=True):
+        if records is None or len(records) < HEADER_BYTES:
             continue
-        header = read_header(data.records)
+        if not access.allows(Operation.WRITE, ResourceType.TOPIC, tp.topic):
+            continue
+        header = read_header(records)
         if not header.is_transactional:
             continue
-        topic = data.topic if data.topic_id is None else services.state.topic_names.get(data.topic_id)
-        tps.append(TopicPartition(topic or "", data.partition))
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-    if producer is None:
-        return None
-    if services.gate.is_busy(producer.producer_id) or any(
-        _opens_transaction(call, producer.producer_id, tp) for tp in tps
-    ):
-        return producer, tps
-    return None
+        if _opens_transaction(call, producer, tp):
+            new.append(tp)
+    return (producer, new) if producer is not None and new else None
 
 
-def _admit_and_append(call: HotCall, request: ProduceRequest) -> None:
-    """Append now, unless a transaction's coordinator has to be asked first."""
-    if request.transactional_id is not None and (admission := _to_admit(call, request)):
-        call.context.services.spawn(_admit_then_append(call, request, *admission))
+def _may_use(access: Access, transactional_id: str | None) -> bool:
+    return transactional_id is None or access.permits(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
+def _read(frame: memoryview, offset: int, context: RequestContext) -> ProduceRequest:
+    """The request, with the names of the topics that it gives ids of."""
+    return _named(decode_produce(frame, offset, context.api_version), context)
+
+
+def _named(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
+    if context.api_version < FIRST_WITH_TOPIC_ID:
+        return request
+    names = context.services.state.topic_names
+    named = [
+        ProduceTarget(TopicPartition(names.get(topic_id, "") if topic_id else "", tp.partition), topic_id)
+        for tp, topic_id in request.head.targets
+    ]
+    return request._replace(head=request.head._replace(targets=named))
+
+
+@handles_hot(
+    ApiKey.PRODUCE,
+    versions=(0, 13),
+    needs=asks((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+    reads=_read,
+)
+def produce(call: Call[ProduceRequest]) -> None:
+    """Versions before FIRST_SUPPORTED are offered because librdkafka wants to see them, and refused."""
+    known, connection = call.known, call.context.connection
+    if known is not None and known.is_checked and not connection.produce_queue.is_busy:
+        _PendingBatch.append(call, known)
+        return
+    context, head = call.context, call.request.head
+    queue = connection.produce_queue
+    if (refused := _refusal(context, call.request)) is not None:
+        _PendingProduce(call).refuse(refused)
+    elif queue.is_busy or _missing_topics(call) or _to_admit(call):
+        call.spawn(_append_in_turn(call, queue.take_place()))
     else:
-        _PendingProduce(call, request).append_all()
+        pending = _PendingProduce(call)
+        pending.append_all()
+        if pending.large:
+            call.spawn(_append_large(pending, queue.take_place()))
+        if known is not None:
+            is_topic_known = head.targets[0].tp.topic != ""
+            any_codec = context.api_version >= FIRST_WITH_ZSTD
+            plain = head.acks != 0 and head.transactional_id is None
+            known.is_checked = is_topic_known and any_codec and plain
 
 
-async def _create_then_append(call: HotCall, request: ProduceRequest, missing: Sequence[str]) -> None:
-    for topic in dict.fromkeys(missing):
-        try:
-            await ensure_topic(call.context.services, topic)
-        except Exception as error:
-            # The append below answers unknown_topic_or_partition, which clients answer with a retry.
-            log.warning("topic %s could not be created on first use: %s", topic, error)
-    _admit_and_append(call, request)
+def _is_zstd(records: memoryview | None) -> bool:
+    """As in Kafka, the first batch tells."""
+    if records is None or len(records) < HEADER_BYTES:
+        return False
+    return read_header(records).compression == Compression.ZSTD
 
 
-def _refuse_repeated(
-    context: RequestContext, data: ProducePartition, responder: Responder, error: RequestError
-) -> None:
-    call = HotCall(context, memoryview(b""), 0, responder)
-    _PendingProduce(call, ProduceRequest(None, 1, 0, [data])).refuse(error)
-
-
-def _repeat_of(call: HotCall, request: ProduceRequest) -> Repeat | None:
-    """What answers this request's like, if they will be that simple: one batch, and an answer."""
-    if not request.records_at or not request.acks:
-        return None
-    data = request.partitions[0]
-    services = call.context.services
-    topic = data.topic or (services.state.topic_names.get(data.topic_id) if data.topic_id else None) or ""
-    partition = services.replicas.get(TopicPartition(topic, data.partition))
-    if partition is None:
-        return None
-    start = call.buffer[: request.records_at].tobytes()
-    return RepeatedProduce(start, call.context, request, partition, _refuse_repeated)
-
-
-@handles_hot(ApiKey.PRODUCE, versions=(0, 13), advertised_from=0)
-def produce(call: HotCall) -> Repeat | None:
-    version = call.context.api_version
-    request = decode_produce(call.buffer, call.offset, version)
-    if version < FIRST_SUPPORTED:
-        _refuse_all(call, request, ErrorCode.unsupported_version, "only message format v2 is accepted")
-    elif request.acks not in (ACKS_ALL, 0, 1):
-        _refuse_all(call, request, ErrorCode.invalid_required_acks, "acks must be -1, 0 or 1")
-    elif missing := _missing_topics(call, request):
-        call.context.services.spawn(_create_then_append(call, request, missing))
-    else:
-        _admit_and_append(call, request)
-        return _repeat_of(call, request)
+def _refusal(context: RequestContext, request: ProduceRequest) -> RequestError | None:
+    """Why the whole request is refused, whatever the topics are; None if it is not."""
+    head = request.head
+    if context.api_version < FIRST_SUPPORTED:
+        return RequestError(ErrorCode.unsupported_version, "only message format v2 is accepted")
+    if head.acks not in _ACKS:
+        return RequestError(ErrorCode.invalid_required_acks, "acks must be -1, 0 or 1")
+    if context.api_version < FIRST_WITH_ZSTD and any(map(_is_zstd, request.records)):
+        return RequestError(
+            ErrorCode.unsupported_compression_type, f"zstd needs version {FIRST_WITH_ZSTD} or later (KIP-110)"
+        )
+    if not _may_use(context.access, head.transactional_id):
+        return RequestError(ErrorCode.transactional_id_authorization_failed)
     return None

@@ -17,8 +17,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from chronik.model import ChronikError
-from chronik.published.steps import DEAD_LETTERS, Step
-from chronik.spark.jobs.decoding import decode_json, decode_raw, infer_json, merge
+from chronik.published.steps import DEAD_LETTERS, PublishedStep
+from chronik.spark.jobs.decoding import (
+    decode_json,
+    decode_raw,
+    infer_json,
+    merge,
+    name_unreadable,
+    with_unreadable,
+)
 from chronik.spark.jobs.files import Folder
 from chronik.spark.jobs.steps import Plan, StepLog, look, plan
 from chronik.spark.options import Connect
@@ -65,7 +72,7 @@ def archive(
     spark: SparkSession, topic: str, options: ArchiveOptions, progress: Progress = lambda done, total: None
 ) -> Archived:
     """Bring the archive of a topic up to the end that the topic has now."""
-    run = _Run(spark, topic, options)
+    run = _ArchiveRun(spark, topic, options)
     done = Archived(topic)
     total = 0
     while True:
@@ -80,7 +87,7 @@ def archive(
             return done
 
 
-class _Run:
+class _ArchiveRun:
     def __init__(self, spark: SparkSession, topic: str, options: ArchiveOptions) -> None:
         self._spark = spark
         self._topic = topic
@@ -102,7 +109,7 @@ class _Run:
         )
 
     def _intended(self) -> int | None:
-        """A table may already hold the step that a killed run could not record: it must come out the same."""
+        """Records of the step that a killed run began. A table may hold it, so it is repeated exactly."""
         if self._options.table_format == "parquet" or not self._folder.exists(self._intent):
             return None
         found = self._folder.read_json(self._intent)
@@ -134,7 +141,7 @@ class _Run:
         done.files += len(moves)
         done.size_bytes += sum(file.size_bytes for file in self._folder.files(self._log.staging))
         self._log.commit(
-            Step(
+            PublishedStep(
                 version=self._log.version,
                 topic=self._topic,
                 topic_id=work.topic_id,
@@ -153,7 +160,11 @@ class _Run:
     def _decoded(self, work: Plan) -> DataFrame:
         options = work.options(self._options.connect.bootstrap, self._options.read)
         options["includeHeaders"] = str(self._options.include_headers).lower()
+        options["columns"] = with_unreadable(self._options.include_headers)
         frame = self._spark.read.format("chronik").options(**options).load()
+        return name_unreadable(self._decode(frame))
+
+    def _decode(self, frame: DataFrame) -> DataFrame:
         match self._options.decode:
             case "raw":
                 return decode_raw(frame)
@@ -169,7 +180,7 @@ class _Run:
         return decode_json(frame, merge(self._known_schema(), schema))
 
     def _known_schema(self) -> StructType:
-        """Of the steps so far: a schema only grows."""
+        """The schema of the steps so far. A schema only grows."""
         last = self._log.last
         return StructType.fromJson(last.schema) if last is not None and last.schema else StructType()
 
@@ -184,7 +195,7 @@ class _Run:
                 return self._stage(good, "good", f"topic={self._topic}")
             case "delta":
                 if self._intended() is not None:
-                    _only_count(good)  # Delta may skip the write, and what does not run is not counted
+                    _only_count(good)  # Delta may skip the write, and then nothing would be counted
                 self._note_intent(work)
                 writer = good.write.format("delta").mode("append").partitionBy("date")
                 # Delta remembers the last version of each writer and skips a second attempt by itself.
@@ -206,7 +217,7 @@ class _Run:
         name = f"archive.topics.`{self._topic}`"
         version = str(self._log.version)
         if not self._spark.catalog.tableExists(name):
-            # Not `good` without its rows: its counts would be final with this first query.
+            # Not `good.limit(0)`: the counts that `good` observes would be final after that query.
             empty = self._spark.createDataFrame([], good.schema)
             made = empty.writeTo(name).using("iceberg").partitionedBy(F.col("date"))
             made.tableProperty("write.spark.accept-any-schema", "true").create()

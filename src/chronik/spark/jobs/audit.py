@@ -1,9 +1,10 @@
-"""The audit job: reads every replica of every partition and proves that they agree, or names where not.
+"""The audit job: reads every replica of every partition and shows that they agree, or where they differ.
 
 Each replica becomes a table of its batches (offsets, counts, checksums, epochs). A batch that contradicts
 itself is a fault of its replica. Then replicas are laid side by side by offset: a batch that one has and
-another lacks, inside what both should have, or that differs between them, is a difference. Compacted topics
-are checked replica by replica only: each node compacts when it likes.
+another lacks, inside what both should have, or that differs between them, is a difference. A replica that
+should be there and has no batch at all is one too. Compacted topics are checked replica by replica only: each
+node compacts when it likes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from pyspark.sql import Window
@@ -22,7 +23,7 @@ from chronik.client import Cluster
 from chronik.client.admin import Admin
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ChronikError, TopicPartition
-from chronik.spark.jobs.audit_source import BatchSource, Replica
+from chronik.spark.jobs.audit_source import AuditedReplica, BatchSource
 from chronik.spark.options import Connect, OptionError
 from chronik.spark.planning import ask
 
@@ -33,7 +34,7 @@ _FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     topic: str
     partition: int
     offset: int
@@ -57,7 +58,7 @@ class ReplicaSummary:
 @dataclass(slots=True)
 class Audit:
     replicas: list[ReplicaSummary] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
     """The first difference of each partition and replica, and every kind of fault once."""
     watermarks: dict[tuple[str, int], int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -68,11 +69,27 @@ class Audit:
         return not self.findings
 
 
+ReplicaKey: TypeAlias = tuple[str, int, str]
+"""Topic, partition, name of the replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a cluster's own metadata says of its topics."""
+
+    replicas: Mapping[tuple[str, int], int]
+    """How many replicas each partition should have."""
+    compacted: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be read."""
+    """What is to be read, and what should be found."""
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[AuditedReplica, ...]
+    expected: Mapping[ReplicaKey, int]
+    """Every replica that should exist, with an offset that it has certainly reached. After retention a log
+    may have no batch; the name of its last segment then tells this offset."""
     watermarks: Mapping[TopicPartition, int]
     compacted: frozenset[str]
 
@@ -96,7 +113,7 @@ def replicas_of_cluster(connect: Connect, topics: Sequence[str]) -> Scope:
             if "compact" in (policy.value or ""):
                 compacted.add(info.name)
         found = [
-            Replica(
+            AuditedReplica(
                 replica=f"node {node_id}",
                 topic=info.name,
                 partition=number,
@@ -109,29 +126,71 @@ def replicas_of_cluster(connect: Connect, topics: Sequence[str]) -> Scope:
             for node_id in partition.replicas
         ]
         watermarks = {tp: at.offset for tp, at in ends.items()}
-        return Scope(tuple(found), watermarks, frozenset(compacted))
+        expected = {(each.topic, each.partition, each.replica): each.start for each in found}
+        return Scope(tuple(found), expected, watermarks, frozenset(compacted))
 
     return ask(connect, work)
 
 
-def replicas_of_folders(folders: Mapping[str, str], topics: Sequence[str], compacted: Sequence[str]) -> Scope:
-    """The segment files under data directories; names of the replicas are the keys."""
-    found = []
+def replicas_of_folders(
+    folders: Mapping[str, str], topics: Sequence[str], assigned: Assigned | None = None
+) -> Scope:
+    """The segment files under data directories; names of the replicas are the keys.
+
+    Without what the metadata says, the partition of a topic with most replicas tells how many each has.
+    """
+    found: list[AuditedReplica] = []
+    expected: dict[ReplicaKey, int] = {}
     for name, folder in sorted(folders.items()):
         root = Path(folder).absolute()
         root = root / "topics" if (root / "topics").is_dir() else root
         if not root.is_dir():
             raise OptionError(f"there is no directory {folder}")
-        for log in sorted(root.glob("*/*.log")):
-            match = _FOLDER.fullmatch(log.parent.name)
+        for directory in sorted(filter(Path.is_dir, root.iterdir())):
+            match = _FOLDER.fullmatch(directory.name)
             if match is None or match["topic"].startswith("__") or (topics and match["topic"] not in topics):
                 continue
-            found.append(
-                Replica(replica=name, topic=match["topic"], partition=int(match["partition"]), path=str(log))
+            topic, partition = match["topic"], int(match["partition"])
+            if assigned is not None and (topic, partition) not in assigned.replicas:
+                continue  # deleted, or moved away: the node is about to remove it
+            logs = sorted(directory.glob("*.log"))
+            expected[topic, partition, name] = max((int(log.stem) for log in logs), default=0)
+            found += (
+                AuditedReplica(replica=name, topic=topic, partition=partition, path=str(log)) for log in logs
             )
     if not found:
         raise OptionError(f"no segment files of these topics were found in {', '.join(folders.values())}")
-    return Scope(tuple(found), {}, frozenset(compacted))
+    for key in _absent(expected, folders, assigned, topics):
+        expected[key] = 0
+    return Scope(tuple(found), expected, {}, assigned.compacted if assigned is not None else frozenset())
+
+
+def _absent(
+    expected: Mapping[ReplicaKey, int],
+    folders: Mapping[str, str],
+    assigned: Assigned | None,
+    topics: Sequence[str],
+) -> list[ReplicaKey]:
+    """Missing replicas, attributed to the folders that do not have the partition."""
+    holders: dict[tuple[str, int], set[str]] = {}
+    for topic, partition, name in expected:
+        holders.setdefault((topic, partition), set()).add(name)
+    most: dict[str, int] = {}
+    for (topic, _), names in holders.items():
+        most[topic] = max(most.get(topic, 0), len(names))
+    if assigned is not None:
+        counts = {
+            (topic, partition): count
+            for (topic, partition), count in assigned.replicas.items()
+            if not topic.startswith("__") and (not topics or topic in topics)
+        }
+    else:
+        counts = {tp: most[tp[0]] for tp in holders}
+    found = []
+    for tp, count in sorted(counts.items()):
+        there = holders.get(tp, set())
+        found += [(*tp, name) for name in sorted(folders.keys() - there)[: count - len(there)]]
+    return found
 
 
 def audit(
@@ -140,7 +199,7 @@ def audit(
     scope: Scope,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    if not scope.replicas:
+    if not scope.expected:
         raise ChronikError("there is nothing to audit: no topic has a partition")
     spark.dataSource.register(BatchSource)
     progress(0, 3)
@@ -157,8 +216,9 @@ def audit(
         progress(1, 3)
         result.findings = _faults(batches)
         progress(2, 3)
-        result.skipped = sorted(scope.compacted)
+        result.skipped = sorted(scope.compacted.intersection(topic for topic, _, _ in scope.expected))
         result.findings += _differences(batches, scope)
+        _add_empty_replicas(result, scope)
         result.findings.sort(key=lambda each: (each.topic, each.partition, each.offset, each.replica))
         progress(3, 3)
         return result
@@ -183,7 +243,32 @@ def _summaries(batches: DataFrame) -> list[ReplicaSummary]:
     return [ReplicaSummary(**row.asDict()) for row in rows]
 
 
-def _faults(batches: DataFrame) -> list[Finding]:
+def _add_empty_replicas(result: Audit, scope: Scope) -> None:
+    """Add replicas without a batch. Each is a finding if another replica has records, or none has what lies
+    below the watermark."""
+    furthest: dict[tuple[str, int], ReplicaSummary] = {}
+    for each in result.replicas:
+        known = furthest.get((each.topic, each.partition))
+        if each.batches and (known is None or each.end_offset > known.end_offset):
+            furthest[each.topic, each.partition] = each
+    read = {(each.topic, each.partition, each.replica): each for each in result.replicas}
+    for key, reaches in scope.expected.items():
+        topic, partition, name = key
+        if key not in read:
+            result.replicas.append(ReplicaSummary(topic, partition, name, 0, 0, 0, reaches, reaches, 0))
+        other = furthest.get((topic, partition))
+        is_empty = key not in read or not (read[key].batches or read[key].faults)
+        if is_empty and other is not None and reaches < other.end_offset:
+            what = f"empty: it has no batch, {other.replica} has {other.records} records"
+            result.findings.append(AuditFinding(topic, partition, other.first_offset, name, what))
+        watermark = scope.watermarks.get(TopicPartition(topic, partition), 0)
+        if is_empty and other is None and reaches < watermark:
+            what = f"empty: it has no batch, the watermark is {watermark}"
+            result.findings.append(AuditFinding(topic, partition, reaches, name, what))
+    result.replicas.sort(key=lambda each: (each.topic, each.partition, each.replica))
+
+
+def _faults(batches: DataFrame) -> list[AuditFinding]:
     """The first fault of each replica of each partition; one harmed batch often makes many."""
     first = Window.partitionBy("topic", "partition", "replica").orderBy("base_offset")
     rows = (
@@ -192,10 +277,10 @@ def _faults(batches: DataFrame) -> list[Finding]:
         .where("number <= 3")
         .collect()
     )
-    return [Finding(row.topic, row.partition, row.base_offset, row.replica, row.fault) for row in rows]
+    return [AuditFinding(row.topic, row.partition, row.base_offset, row.replica, row.fault) for row in rows]
 
 
-def _differences(batches: DataFrame, scope: Scope) -> list[Finding]:
+def _differences(batches: DataFrame, scope: Scope) -> list[AuditFinding]:
     """Replicas side by side, by offset: what one lacks that another has, and what is not the same."""
     good = batches.where(F.col("size_bytes") > 0)
     if scope.compacted:
@@ -236,7 +321,7 @@ def _differences(batches: DataFrame, scope: Scope) -> list[Finding]:
     return findings
 
 
-def _gaps(good: DataFrame) -> list[Finding]:
+def _gaps(good: DataFrame) -> list[AuditFinding]:
     """The first offsets that a replica skips or has twice: a log that is not compacted leaves none out."""
     each = Window.partitionBy("topic", "partition", "replica")
     in_order = each.orderBy("base_offset")
@@ -258,31 +343,31 @@ def _gaps(good: DataFrame) -> list[Finding]:
             what = (
                 f"lost: the batch at offset {row.base_offset} has {row.records} records for {offsets} offsets"
             )
-        found.append(Finding(row.topic, row.partition, row.base_offset, row.replica, what))
+        found.append(AuditFinding(row.topic, row.partition, row.base_offset, row.replica, what))
     return found
 
 
-def _short_replicas(rows: Sequence[Any], scope: Scope) -> list[Finding]:
+def _short_replicas(rows: Sequence[Any], scope: Scope) -> list[AuditFinding]:
     found = []
     for row in rows:
         watermark = scope.watermarks.get(TopicPartition(row.topic, row.partition))
         if watermark is None and row.ends < row.furthest:
             what = f"behind: it ends at offset {row.ends}, another replica at {row.furthest}"
-            found.append(Finding(row.topic, row.partition, row.ends, row.replica, what))
+            found.append(AuditFinding(row.topic, row.partition, row.ends, row.replica, what))
         elif watermark is not None and row.ends < watermark:
             what = f"behind: it ends at offset {row.ends}, the watermark is {watermark}"
-            found.append(Finding(row.topic, row.partition, row.ends, row.replica, what))
+            found.append(AuditFinding(row.topic, row.partition, row.ends, row.replica, what))
     return found
 
 
-def _explain(row: Any, replicas: set[str]) -> Finding:
+def _explain(row: Any, replicas: set[str]) -> AuditFinding:
     """A sentence about the first offset at which the replicas of a partition part."""
     copies = {copy.replica: copy.identity for copy in row.copies}
     missing = sorted(replicas - copies.keys())
     if missing:
         holder = min(copies)
         what = f"lost: {holder} has a batch at offset {row.base_offset} that this replica lacks"
-        return Finding(row.topic, row.partition, row.base_offset, missing[0], what)
+        return AuditFinding(row.topic, row.partition, row.base_offset, missing[0], what)
     groups: dict[Any, list[str]] = {}
     for replica, identity in sorted(copies.items()):
         groups.setdefault(tuple(identity), []).append(replica)
@@ -293,4 +378,4 @@ def _explain(row: Any, replicas: set[str]) -> Finding:
         f"diverged: the batch at offset {row.base_offset} differs from that of {majority[0]} in "
         + ", ".join(f"{name} ({ours[name]} instead of {theirs[name]})" for name in differing)
     )
-    return Finding(row.topic, row.partition, row.base_offset, minority[0], what)
+    return AuditFinding(row.topic, row.partition, row.base_offset, minority[0], what)

@@ -19,13 +19,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from chronik.client.fetching import FetchOptions
+from chronik.columns import kernels
+from chronik.columns.scanner import RecordWindow, Scanner
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.records.batch import ATTRIBUTES_OFFSET, HEADER_BYTES, LEADER_EPOCH_OFFSET
-from chronik.spark import kernels
 from chronik.spark.fetching import RangeFetcher
 from chronik.spark.options import Connect
 from chronik.spark.ranges import OffsetRange
-from chronik.spark.scanner import Scanner, Window
 
 READ_BYTES: Final = 8 * 1024 * 1024
 SCHEMA: Final = pa.schema(
@@ -50,7 +50,7 @@ SPARK_SCHEMA: Final = (
 )
 
 
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
+class AuditedReplica(msgspec.Struct, frozen=True, kw_only=True):
     """One task: a range of a node's log, or one segment file."""
 
     replica: str
@@ -64,13 +64,13 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Order:
-    """Offsets only go up; carried from chunk to chunk."""
+    """Checks from chunk to chunk that offsets only go up."""
 
     next_offset: int = -1
 
 
 class ReplicaPartition(InputPartition):
-    def __init__(self, work: Replica) -> None:
+    def __init__(self, work: AuditedReplica) -> None:
         self.work = work
 
 
@@ -85,13 +85,13 @@ class BatchSource(DataSource):
         return SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        replicas = msgspec.json.decode(self.options["replicas"], type=list[Replica])
+        replicas = msgspec.json.decode(self.options["replicas"], type=list[AuditedReplica])
         connect = msgspec.json.decode(self.options["connect"], type=Connect)
         return BatchReader(replicas, connect)
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, replicas: list[Replica], connect: Connect) -> None:
+    def __init__(self, replicas: list[AuditedReplica], connect: Connect) -> None:
         self._replicas = replicas
         self._connect = connect
 
@@ -104,7 +104,7 @@ class BatchReader(DataSourceReader):
         return _read_file(work) if work.path else _read_node(work, self._connect)
 
 
-def _read_node(work: Replica, connect: Connect) -> Iterator[pa.RecordBatch]:
+def _read_node(work: AuditedReplica, connect: Connect) -> Iterator[pa.RecordBatch]:
     tp = TopicPartition(work.topic, work.partition)
     options = FetchOptions(partition_max_bytes=READ_BYTES, max_bytes=READ_BYTES)
     order = _Order()
@@ -123,7 +123,7 @@ def _read_node(work: Replica, connect: Connect) -> Iterator[pa.RecordBatch]:
         yield _one_fault(work, reached, why)
 
 
-def _read_file(work: Replica) -> Iterator[pa.RecordBatch]:
+def _read_file(work: AuditedReplica) -> Iterator[pa.RecordBatch]:
     """A segment file in pieces that end where batches end."""
     path = Path(work.path)
     order = _Order()
@@ -154,7 +154,7 @@ def _whole(data: bytes) -> int:
     return position
 
 
-def examine(data: memoryview, work: Replica, place: str, order: _Order) -> pa.RecordBatch:
+def examine(data: memoryview, work: AuditedReplica, place: str, order: _Order) -> pa.RecordBatch:
     """A row for each batch, with the first thing that is wrong with it."""
     raw = np.frombuffer(data, dtype=np.uint8)
     raw.flags.writeable = False
@@ -206,10 +206,10 @@ def _fault(data: memoryview, row: NDArray[np.int64], order: _Order) -> str | Non
 
 
 def _record_offsets(batch: memoryview) -> NDArray[np.int64]:
-    found = [each.column(0).to_numpy() for each in Scanner(("offset",), "", 0).scan(batch, Window())]
+    found = [each.column(0).to_numpy() for each in Scanner(("offset",), "", 0).scan(batch, RecordWindow())]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def _one_fault(work: Replica, offset: int, why: str) -> pa.RecordBatch:
+def _one_fault(work: AuditedReplica, offset: int, why: str) -> pa.RecordBatch:
     values = [work.replica, work.topic, work.partition, offset, offset - 1, 0, -1, 0, 0, -1, why, ""]
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, values, strict=True))], schema=SCHEMA)

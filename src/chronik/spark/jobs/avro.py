@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 FRAME_BYTES: Final = 5
 TIMEOUT_S: Final = 10
+DECIMAL_DIGITS_MAX: Final = 38
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+_NO_SCHEMA: Final = (OSError, ValueError, KeyError, TypeError, RecursionError)
+"""A registry that is not there, or answers something else."""
 _PRIMITIVES: Final[Mapping[str, Callable[[], DataType]]] = {
     "boolean": BooleanType,
     "int": IntegerType,
@@ -61,20 +65,71 @@ _LOGICAL: Final[Mapping[str, Callable[[], DataType]]] = {
 
 
 def fetch_schema(registry: str, schema_id: int) -> Any:
+    """None if the registry has no such schema. ChronikError if it cannot be asked."""
     url = f"{registry.rstrip('/')}/schemas/ids/{schema_id}"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            return json.loads(json.load(answer)["schema"])
+        return _get_schema(url)
     except urllib.error.HTTPError as error:
         if error.code == 404:
             return None
         raise ChronikError(f"the registry answered {error.code} to {url}") from error
-    except (OSError, ValueError, KeyError) as error:
+    except _NO_SCHEMA as error:
         raise ChronikError(f"the registry cannot be asked at {url}: {error}") from error
 
 
+def _get_schema(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        data = answer.read(ANSWER_BYTES_MAX + 1)
+    if len(data) > ANSWER_BYTES_MAX:
+        raise ValueError(f"an answer has at most {ANSWER_BYTES_MAX} bytes")
+    return json.loads(json.loads(data)["schema"])
+
+
+def record_type(schema: Any) -> StructType | str:
+    """The columns of an Avro schema, or why its data cannot be columns.
+
+    Whoever may register schemas may register any. One of them must cost its own records, not the job.
+    """
+    try:
+        found = spark_type(schema)
+        if _may_be_empty_in_arrays(schema, {}):
+            return "has arrays of elements without bytes, of which a few bytes can hold any number"
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        return f"cannot be columns ({type(error).__name__})"
+    return found if isinstance(found, StructType) else f"is a {found.typeName()}, not a record"
+
+
+def _may_be_empty_in_arrays(schema: Any, named: dict[str, Any]) -> bool:
+    if isinstance(schema, list):
+        return any(_may_be_empty_in_arrays(branch, named) for branch in schema)
+    if not isinstance(schema, Mapping):
+        return False
+    if "name" in schema:
+        named[schema["name"]] = schema
+    if schema["type"] == "array" and _takes_no_byte(schema["items"], named):
+        return True
+    inner = [field["type"] for field in schema.get("fields", ())]
+    inner += [schema[part] for part in ("items", "values") if part in schema]
+    inner += [schema["type"]] if not isinstance(schema["type"], str) else []
+    return any(_may_be_empty_in_arrays(one, named) for one in inner)
+
+
+def _takes_no_byte(schema: Any, named: Mapping[str, Any]) -> bool:
+    if isinstance(schema, str):
+        return schema == "null" or (schema in named and _takes_no_byte(named[schema], named))
+    if not isinstance(schema, Mapping):
+        return False  # a union says in a byte which branch it is
+    match schema["type"]:
+        case "record":
+            return all(_takes_no_byte(field["type"], named) for field in schema["fields"])
+        case "fixed":
+            return not schema["size"]
+        case kind:
+            return not isinstance(kind, str) or kind == "null"
+
+
 def spark_type(schema: Any, named: dict[str, Any] | None = None) -> DataType:
-    """The Spark type that holds every datum of an Avro schema."""
+    """The Spark type that holds every datum of an Avro schema. RecursionError if it holds itself."""
     named = {} if named is None else named
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
@@ -86,15 +141,18 @@ def spark_type(schema: Any, named: dict[str, Any] | None = None) -> DataType:
         named[schema["name"]] = schema
     logical = schema.get("logicalType")
     if logical == "decimal":
-        return DecimalType(schema["precision"], schema.get("scale", 0))
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        if not 0 <= scale <= precision <= DECIMAL_DIGITS_MAX:
+            raise ValueError("Spark has no such decimal")
+        return DecimalType(precision, scale)
     if logical in _LOGICAL:
         return _LOGICAL[logical]()
     match kind:
         case "record":
-            fields = [
-                StructField(field["name"], spark_type(field["type"], named)) for field in schema["fields"]
-            ]
-            return StructType(fields)
+            fields = [(field["name"], spark_type(field["type"], named)) for field in schema["fields"]]
+            if not all(isinstance(name, str) and name for name, _ in fields):
+                raise TypeError("a field's name is text")
+            return StructType([StructField(name, kind) for name, kind in fields])
         case "array":
             return ArrayType(spark_type(schema["items"], named))
         case "map":
@@ -112,6 +170,7 @@ def as_json(value: Any) -> Any:
 def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | None, str | None]]:
     """A function from a value to its JSON text, or to the reason why it has none."""
     parsed: dict[int, Any] = {}
+    refused: dict[int, str | None] = {}
 
     def decode(value: bytes | None) -> tuple[str | None, str | None]:
         import fastavro
@@ -123,9 +182,14 @@ def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | 
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
         if schemas.get(schema_id) is None:
             return None, f"the registry has no schema {schema_id}"
-        if schema_id not in parsed:
-            parsed[schema_id] = fastavro.parse_schema(schemas[schema_id])
+        if schema_id not in refused:
+            found = record_type(schemas[schema_id])
+            refused[schema_id] = found if isinstance(found, str) else None
+        if (why := refused[schema_id]) is not None:
+            return None, f"schema {schema_id} {why}"
         try:
+            if schema_id not in parsed:
+                parsed[schema_id] = fastavro.parse_schema(schemas[schema_id])
             datum = fastavro.schemaless_reader(io.BytesIO(value[FRAME_BYTES:]), parsed[schema_id], None)
             return json.dumps(datum, default=as_json), None
         except Exception as error:  # whatever the decoder makes of bytes that are something else
@@ -138,9 +202,8 @@ def fetch_latest(registry: str, topic: str) -> Any:
     """The newest schema of a topic's values."""
     url = f"{registry.rstrip('/')}/subjects/{topic}-value/versions/latest"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            return json.loads(json.load(answer)["schema"])
-    except (OSError, ValueError, KeyError) as error:
+        return _get_schema(url)
+    except _NO_SCHEMA as error:
         raise ChronikError(f"the registry has no schema of {topic}'s values at {url}: {error}") from error
 
 
@@ -148,17 +211,18 @@ def decode_avro_stream(
     frame: DataFrame, registry: str, topic: str, given: StructType | None = None
 ) -> DataFrame:
     """As `decode_avro`, for a stream: columns are fixed at the start, schemas are asked for as they come."""
-    schema = given or spark_type(fetch_latest(registry, topic))
+    schema = given or record_type(fetch_latest(registry, topic))
     if not isinstance(schema, StructType):
-        raise ChronikError(f"the values of {topic} are no records")
+        raise ChronikError(f"the newest schema of {topic}'s values {schema}")
     known: dict[int, Any] = {}
+    read = decoder(known)
 
     def decode(value: bytes | None) -> tuple[str | None, str | None]:
         if value is not None and len(value) >= FRAME_BYTES:
             schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
             if schema_id not in known:
                 known[schema_id] = fetch_schema(registry, schema_id)
-        return decoder(known)(value)
+        return read(value)
 
     return _through_json(frame, decode, schema)
 
@@ -172,12 +236,9 @@ def decode_avro(frame: DataFrame, registry: str, known: StructType) -> DataFrame
     for _, schema in sorted(schemas.items()):
         if schema is None:
             continue
-        found = spark_type(schema)
-        if not isinstance(found, StructType):
-            raise ChronikError(
-                f"only records can be archived, and a schema of the registry is a {found.typeName()}"
-            )
-        merged = merge(merged, found)
+        found = record_type(schema)
+        if isinstance(found, StructType):
+            merged = merge(merged, found)
     return _through_json(frame, decoder(schemas), merged)
 
 

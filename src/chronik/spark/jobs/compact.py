@@ -1,6 +1,6 @@
 """The compact job: an archive's small Parquet files into large ones, expired days away.
 
-A day of a topic with several small files is written anew into staging; one step of the topic's commit log
+A day of a topic with several small files is written again, into staging; one step of the topic's commit log
 then names the new files and the old ones they replace. A run that is killed leaves either the old files or
 the new ones in the log; the next run finishes what the log says.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronik.published.steps import META, Step
+from chronik.published.steps import META, PublishedStep
 from chronik.spark.jobs.files import FileInfo, Folder
 from chronik.spark.jobs.steps import StepLog
 
@@ -111,7 +111,7 @@ def _rewrite(
 def _commit(log: StepLog, moves: dict[str, str], removed: list[FileInfo], *, kind: str) -> None:
     last = log.last
     log.commit(
-        Step(
+        PublishedStep(
             version=log.version,
             topic=log.topic,
             topic_id=last.topic_id if last is not None else "",

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from chronik.spark.reader import UNREADABLE
+from chronik.spark.source import COLUMNS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 CORRUPT: Final = "_chronik_corrupt"
-INFERENCE: Final = {"dropFieldIfAllNull": "true", "columnNameOfCorruptRecord": CORRUPT}
+LIMITS: Final = {"maxNestingDepth": "64"}
+"""Deeper objects are bad records: neither Python nor Parquet follows a schema as deep as the parser goes."""
+INFERENCE: Final = {"dropFieldIfAllNull": "true", "columnNameOfCorruptRecord": CORRUPT, **LIMITS}
 
 
 def merge(old: StructType, new: StructType) -> StructType:
@@ -57,7 +62,7 @@ def decode_json(frame: DataFrame, schema: StructType) -> DataFrame:
     """Adds `decoded` (null for a tombstone) and `reason` (null for a good record)."""
     text = F.col("value").cast("string")
     whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **LIMITS}
     parsed = frame.withColumn("_parsed", F.from_json(text, whole, options))
     reason = (
         F.when(F.col("value").isNull(), F.lit(None))
@@ -77,6 +82,16 @@ def decode_json(frame: DataFrame, schema: StructType) -> DataFrame:
         .withColumn("decoded", F.when(F.col("reason").isNull() & F.col("value").isNotNull(), decoded))
         .drop("_parsed")
     )
+
+
+def with_unreadable(include_headers: bool = False) -> str:
+    """The option `columns` of a read that also sees which batches cannot be read."""
+    return ",".join([*COLUMNS, *(["headers"] if include_headers else []), UNREADABLE])
+
+
+def name_unreadable(decoded: DataFrame) -> DataFrame:
+    """A batch that cannot be read is a bad record whose reason says so."""
+    return decoded.withColumn("reason", F.coalesce(UNREADABLE, "reason")).drop(UNREADABLE)
 
 
 def table_schema(columns: str) -> StructType:

@@ -58,6 +58,8 @@ class IndexOptions:
 class Indexed:
     topic: str
     documents: int = 0
+    unreadable: int = 0
+    """Batches that were left out, because their records cannot be decoded."""
     total: int = 0
     steps: int = 0
     size_bytes: int = 0
@@ -88,9 +90,9 @@ def index(
             _describe(done, root, manifest)
             return done
         shards = _build(spark, work, options, root / STAGING)
-        documents = sum(count for _, count in shards)
-        _publish(root, manifest, work, [path for path, _ in shards])
-        done.documents += documents
+        _publish(root, manifest, work, [shard.path for shard in shards if shard.path])
+        done.documents += sum(shard.documents for shard in shards)
+        done.unreadable += sum(shard.unreadable for shard in shards)
         done.steps += 1
 
 
@@ -113,18 +115,19 @@ def _describe(done: Indexed, root: Path, manifest: Manifest | None) -> None:
         done.size_bytes = sum(file.stat().st_size for file in folder.iterdir())
 
 
-def _build(spark: SparkSession, work: Plan, options: IndexOptions, staging: Path) -> list[tuple[str, int]]:
-    """Paths and document counts of the shards, one for each task."""
+def _build(spark: SparkSession, work: Plan, options: IndexOptions, staging: Path) -> list[Any]:
+    """Rows of `SHARDS`, one for each task."""
     from chronik.spark.jobs.shards import ShardSource
 
     staging.mkdir(parents=True, exist_ok=True)
     spark.dataSource.register(ShardSource)
     given = {**work.options(options.connect.bootstrap, options.read), "staging": str(staging)}
     frame = spark.read.format(ShardSource.name()).options(**given).load()
-    return [(row.path, row.documents) for row in frame.collect()]
+    return frame.collect()
 
 
-SHARD_COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
+SHARD_COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "unreadable")
+SHARDS: Final = "path string, documents long, unreadable long"
 
 
 def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
@@ -138,9 +141,12 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
     writer = made.writer(WRITER_BYTES, 1)
     paths = Paths()
     add = Documents(writer, paths).add
-    documents = 0
+    documents = unreadable = 0
     for batch in batches:
-        columns = [batch.column(name) for name in SHARD_COLUMNS]
+        if batch.column("unreadable").null_count < batch.num_rows:  # rows that stand for whole batches
+            unreadable += batch.num_rows
+            continue
+        columns = [batch.column(name) for name in SHARD_COLUMNS[:-1]]
         times = columns[4].cast(pa.int64())
         for key, value, number, offset, micros in zip(
             *(column.to_pylist() for column in (*columns[:4], times)), strict=True
@@ -150,10 +156,13 @@ def build_shard(batches: Iterator[pa.RecordBatch], place: str) -> Iterator[pa.Re
     paths.save(path)
     writer.commit()
     writer.wait_merging_threads()
-    if documents:
-        yield pa.RecordBatch.from_pydict({"path": [str(path)], "documents": [documents]})
-    else:
+    if not documents:
         shutil.rmtree(path)
+    if documents or unreadable:
+        made_path = str(path) if documents else ""
+        yield pa.RecordBatch.from_pydict(
+            {"path": [made_path], "documents": [documents], "unreadable": [unreadable]}
+        )
 
 
 def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence[str]) -> None:
@@ -163,7 +172,7 @@ def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence
     building = root / STAGING / f"version-{version}"
     documents = combine(parts, building)
     name = f"{version:06d}"
-    shutil.rmtree(root / name, ignore_errors=True)  # of a run that was killed before it was named
+    shutil.rmtree(root / name, ignore_errors=True)  # left by a run that was killed before it published
     building.rename(root / name)
     offsets = {str(each.tp.partition): each.end for each in work.ranges}
     made = Manifest(
@@ -177,7 +186,8 @@ def _publish(root: Path, manifest: Manifest | None, work: Plan, shards: Sequence
     )
     replace_file(root / CURRENT, msgspec.json.encode(made))
     for old in root.iterdir():
-        if old.name.isdecimal() and int(old.name) < version - 1:  # the last one may still be open somewhere
+        # a reader may still have the previous one open
+        if old.name.isdecimal() and int(old.name) < version - 1:
             shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(root / STAGING, ignore_errors=True)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
-from chronik.spark.jobs.index import SHARD_COLUMNS, build_shard
+from chronik.spark.jobs.index import SHARD_COLUMNS, SHARDS, build_shard
 from chronik.spark.options import ReadOptions, read_options
 from chronik.spark.reader import ChronikReader
 
@@ -22,7 +22,7 @@ class ShardSource(DataSource):
         return "chronik-shards"
 
     def schema(self) -> str:
-        return "path string, documents long"
+        return SHARDS
 
     def reader(self, schema: StructType) -> ShardReader:
         return ShardReader(read_options(self.options, streaming=False), self.options["staging"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -13,7 +14,7 @@ from chronik.client import Cluster
 from chronik.client.groups import Groups
 from chronik.client.offsets import LATEST, list_offsets
 from chronik.model import TopicPartition
-from chronik.spark.jobs.plots import bars, lines, page, table
+from chronik.spark.jobs.plots import Part, bars, lines, page, table, write_report
 from chronik.spark.options import Connect
 from chronik.spark.planning import ask
 
@@ -104,20 +105,33 @@ def _end(ends: Mapping[TopicPartition, object], tp: TopicPartition, offset: int)
     return int(getattr(ends.get(tp), "offset", offset))
 
 
+TITLE: Final = "Topics by hour"
+
+
 def html(found: Stats) -> str:
-    series: dict[str, list[tuple[float, float]]] = {}
+    return page(TITLE, body_of(found))
+
+
+def write(found: Stats, path: Path) -> list[Path]:
+    return write_report(path, TITLE, body_of(found))
+
+
+def body_of(found: Stats) -> list[Part]:
+    records: dict[str, list[tuple[float, float]]] = {}
+    sizes: dict[str, list[tuple[float, float]]] = {}
     for each in found.hours:
-        series.setdefault(each.topic, []).append((each.hour.timestamp(), each.records))
-    times = sorted({each.hour for each in found.hours})
-    labels = [f"{times[0]:%Y-%m-%d %H:%M}", f"{times[-1]:%Y-%m-%d %H:%M}"] if times else []
+        records.setdefault(each.topic, []).append((each.hour.timestamp(), each.records))
+        sizes.setdefault(each.topic, []).append((each.hour.timestamp(), each.size_bytes / 1e6))
     rows = [
         [each.topic, f"{each.hour:%Y-%m-%d %H:00}", each.records, each.size_bytes, each.keys, each.tombstones]
         for each in found.hours
     ]
-    body = [
-        lines("Records by hour", series, labels),
-        table(["topic", "hour", "#records", "#bytes", "#keys", "#tombstones"], rows),
+    body: list[Part] = [
+        lines("Records by hour", "records per hour", records),
+        lines("Bytes by hour", "MB per hour, keys and values", sizes),
+        table(["topic", "hour (UTC)", "#records", "#bytes", "#keys", "#tombstones"], rows),
     ]
     if found.lags:
-        body.append(bars("Lag by group", [(f"{x.group}, {x.topic}", x.lag, "#c05621") for x in found.lags]))
-    return page("Topics by hour", body)
+        lags = [(f"{each.group}, {each.topic}", each.lag, "#c05621") for each in found.lags]
+        body.append(bars("Lag by group", "records yet to be read", lags))
+    return body

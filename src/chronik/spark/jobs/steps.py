@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from chronik.model import ChronikError, TopicPartition
-from chronik.published.steps import META, Step, step_path
+from chronik.published.steps import META, PublishedStep, step_path
 from chronik.spark.jobs.files import AlreadyThere, Folder
-from chronik.spark.options import Connect, Position, ReadOptions, Subscription
-from chronik.spark.planning import Bounds, DataLoss, survey
+from chronik.spark.options import Connect, Position, ReadOptions, TopicSelection
+from chronik.spark.planning import DataLoss, OffsetBounds, survey
 from chronik.spark.ranges import OffsetRange, cap
 
 
@@ -28,14 +28,14 @@ class Plan:
     topic_id: str
     ranges: tuple[OffsetRange, ...]
     left: int
-    """Offsets there are, this step's included."""
+    """Offsets that are left to do, this step's included."""
 
     @property
     def size(self) -> int:
         return sum(each.size for each in self.ranges)
 
     def options(self, bootstrap: str, extra: Mapping[str, str]) -> dict[str, str]:
-        """What makes the data source read exactly this."""
+        """Options with which the data source reads exactly these ranges."""
         starts = {str(each.tp.partition): each.start for each in self.ranges}
         ends = {str(each.tp.partition): each.end for each in self.ranges}
         assigned = [each.tp.partition for each in self.ranges]
@@ -54,7 +54,7 @@ class StepLog:
 
     folder: Folder
     topic: str
-    last: Step | None = field(init=False, default=None)
+    last: PublishedStep | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.last = self._read_last()
@@ -68,20 +68,20 @@ class StepLog:
 
     @property
     def version(self) -> int:
-        """Of the next step."""
+        """Version of the next step."""
         return self.last.version + 1 if self.last is not None else 0
 
     def _path(self, version: int) -> str:
         return step_path(self.topic, version)
 
-    def _read_last(self) -> Step | None:
+    def _read_last(self) -> PublishedStep | None:
         names = [name for name in self.folder.names(f"{META}/{self.topic}") if name.endswith(".json")]
         if not names:
             return None
-        return msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{max(names)}"), Step)
+        return msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{max(names)}"), PublishedStep)
 
-    def commit(self, step: Step) -> None:
-        """The step counts from here on."""
+    def commit(self, step: PublishedStep) -> None:
+        """Publish the step. It counts once its file exists."""
         try:
             self.folder.write_json(self._path(step.version), msgspec.to_builtins(step), replace=False)
         except AlreadyThere:
@@ -91,23 +91,25 @@ class StepLog:
         self.last = step
         self._publish(step)
 
-    def _publish(self, step: Step) -> None:
+    def _publish(self, step: PublishedStep) -> None:
         """Bring a step's files to their places; doing it again changes nothing."""
         for source, target in step.moves.items():
             self.folder.move(source, target)
         for path in step.removes:
             self.folder.remove(path)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PublishedStep]:
         names = [name for name in self.folder.names(f"{META}/{self.topic}") if name.endswith(".json")]
-        return [msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{n}"), Step) for n in names]
+        return [
+            msgspec.convert(self.folder.read_json(f"{META}/{self.topic}/{n}"), PublishedStep) for n in names
+        ]
 
 
 def plan(
     log_offsets: Mapping[str, int] | None,
     log_topic_id: str,
     topic: str,
-    bounds: Bounds,
+    bounds: OffsetBounds,
     *,
     limit: int | None,
     fail_on_data_loss: bool,
@@ -117,7 +119,7 @@ def plan(
     topic_id = bounds.topic_ids.get(topic, "")
     if known and log_topic_id and topic_id != log_topic_id:
         if fail_on_data_loss:
-            raise DataLoss(f"topic {topic} was deleted and created anew since the last run")
+            raise DataLoss(f"topic {topic} was deleted and created again since the last run")
         known = {}
     starts: dict[TopicPartition, int] = {}
     for tp, earliest in bounds.earliest.items():
@@ -133,12 +135,12 @@ def plan(
     return Plan(topic, topic_id, ranges, left)
 
 
-def look(connect: Connect, topics: Sequence[str]) -> Bounds:
+def look(connect: Connect, topics: Sequence[str]) -> OffsetBounds:
     """Partitions and committed offsets of these topics."""
     return survey(
         ReadOptions(
             connect=connect,
-            subscription=Subscription(topics=tuple(topics)),
+            subscription=TopicSelection(topics=tuple(topics)),
             starting=Position(default=-2),
             ending=Position(default=-1),
             no_match="error",

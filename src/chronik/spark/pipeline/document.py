@@ -32,6 +32,10 @@ class Document:
             self.values: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise PipelineError(f"{name}: this is no TOML: {error}") from None
+        except ValueError as error:  # a number of thousands of digits
+            raise PipelineError(f"{name}: a value cannot be read: {error}") from None
+        except RecursionError:
+            raise PipelineError(f"{name}: this is nested too deeply") from None
         self.lines = locate(text)
 
     def line(self, path: KeyPath) -> int:

@@ -13,7 +13,14 @@ from pyspark.sql.types import StructType
 
 from chronik.model import ChronikError
 from chronik.spark.jobs.avro import decode_avro_stream
-from chronik.spark.jobs.decoding import decode_csv, decode_json, infer_json, table_schema
+from chronik.spark.jobs.decoding import (
+    decode_csv,
+    decode_json,
+    infer_json,
+    name_unreadable,
+    table_schema,
+    with_unreadable,
+)
 from chronik.spark.jobs.files import Folder
 from chronik.spark.jobs.steps import look
 from chronik.spark.options import Connect
@@ -82,6 +89,8 @@ class Frames:
             "subscribe": ",".join(source.topics),
             "startingOffsets": source.start if not static else "earliest",
         }
+        if source.decode != "raw":
+            options["columns"] = with_unreadable()
         if static:
             return self._spark.read.format("chronik").options(**options).load()
         return self._spark.readStream.format("chronik").options(**options).load()
@@ -95,6 +104,7 @@ class Frames:
                 decoded = decode_avro_stream(rows, source.registry or "", source.topics[0], given)
             case _:
                 decoded = decode_json(rows, self._json_schema(source))
+        decoded = name_unreadable(decoded)
         bad = decoded.where("reason is not null").drop("decoded")
         self._add(source.bad_name, bad)
         envelope = [F.col(name).alias(f"_{name}") for name in _ENVELOPE]

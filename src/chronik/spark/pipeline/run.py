@@ -186,7 +186,7 @@ class Run:
     def follow(self, on_status: Callable[[RunStatus], None]) -> None:
         """Until every query has ended; raises what the first failed one died of."""
         while True:
-            # Asked before the look, so that the last look sees how each of them ended.
+            # Read before the status, so that the last status shows how each query ended.
             is_over = not any(query.isActive for query in self.queries.values())
             self._look()
             on_status(self.status)

@@ -18,7 +18,7 @@ import msgspec
 
 from chronik.model import ChronikError
 from chronik.published.documents import CURRENT, FORMAT, Manifest, read_manifest
-from chronik.published.steps import Step
+from chronik.published.steps import PublishedStep
 from chronik.spark.jobs.files import Folder
 from chronik.spark.jobs.index import STAGING, combine, replace_file
 from chronik.spark.jobs.steps import StepLog
@@ -87,7 +87,9 @@ def write_parquet(
             inside, _, name = file.path[len(staging) + 1 :].rpartition("/")
             moves[file.path] = "/".join(filter(None, [inside, f"{log.version:012d}-{name}"]))
     log.commit(
-        Step(version=log.version, topic=sink.name, topic_id=query_id, offsets={BATCH: number}, moves=moves)
+        PublishedStep(
+            version=log.version, topic=sink.name, topic_id=query_id, offsets={BATCH: number}, moves=moves
+        )
     )
 
 
@@ -200,7 +202,12 @@ def table_text(frame: DataFrame, sink: Sink, number: int) -> str:
     rows = frame.limit(CONSOLE_ROWS + 1).toJSON().collect()
     shown = [f"{sink.name}, batch {number}: {row}" for row in rows[:CONSOLE_ROWS]]
     if len(rows) > CONSOLE_ROWS:
-        shown.append(f"{sink.name}, batch {number}: and more")
+        total = frame.count()
+        shown.append(
+            f"{sink.name}, batch {number}: {total:,} rows in all, the first {CONSOLE_ROWS} are shown"
+        )
+    elif rows:
+        shown.append(f"{sink.name}, batch {number}: {len(rows)} rows in all")
     return "\n".join(shown)
 
 

@@ -203,8 +203,9 @@ def _source(reader: _Reader, name: str, table: dict[str, Any]) -> Source:
     if decode == "avro" and registry is None:
         raise reader.document.error(path, 'Avro needs a schema registry: add registry = "http://host:port"')
     watermark = table.get("watermark", {})
-    if watermark:
-        if not isinstance(watermark, dict) or set(watermark) != {"column", "delay"}:
+    if "watermark" in table:
+        is_table = isinstance(watermark, dict) and set(watermark) == {"column", "delay"}
+        if not is_table or not isinstance(watermark["column"], str):
             what = 'write watermark = { column = "at", delay = "1 minute" }'
             raise reader.document.error((*path, "watermark"), what)
         if not _INTERVAL.fullmatch(str(watermark["delay"])):

@@ -1,0 +1,4 @@
+{{- define "chronik.labels" -}}
+app.kubernetes.io/name: chronik
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}

@@ -1,0 +1,264 @@
+"""Who calls: what a request carries as proof becomes a principal, the same that Kafka's listeners know.
+
+A caller comes with one of: an API key (`Authorization: Bearer KEY` or `X-API-Key`), a user's password
+(`Authorization: Basic`), a token of the OAuth issuer (`Bearer`), the cookie of a session, a client
+certificate, or the signature of another node. What it may do then is an `Access`, which the endpoint's
+`needs` are put to.
+
+Rules: passwords are hashed beside the loop; a wrong proof is answered late, and later each time; a proof is
+never logged; requests for what is open to everybody are not looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from chronik.admin.errors import HttpError
+from chronik.admin.sessions import HttpSession, SessionProof, Sessions
+from chronik.config import Settings
+from chronik.security.acls import Operation, ResourceType
+from chronik.security.api_keys import digest_of
+from chronik.security.exchange import AuthenticationFailed
+from chronik.security.principals import ANONYMOUS, MappingRules, NoRuleMatches, distinguished_name
+from chronik.security.principals import user_principal as user
+from chronik.security.scram import Credential
+from chronik.server.access import NODE_PREFIX, Access, Everything, Granted
+from chronik.server.login_failures import Crowded
+from chronik.server.node_signature import SCHEME, Signed
+from chronik.server.security import Security
+
+__all__ = ["CERTIFICATE", "KEY_PREFIX", "SETTING_KEY", "Caller", "Callers", "host_of"]
+
+KEY_PREFIX: Final = "Key:"
+"""Principals of API keys. No user can be called so, and ACLs are not asked about them."""
+SETTING_KEY: Final = "admin_api_key"
+"""Name of the key that is a setting."""
+CERTIFICATE: Final = "certificate"
+"""Where the server leaves a client's certificate, in the state of a request."""
+
+REMEMBERED_MAX: Final = 1_000
+"""Principals whose decisions are kept, and passwords that were found right."""
+_LOOKING: Final = (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+_NODE_OPERATIONS: Final = (Operation.DESCRIBE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    access: Access
+    is_anonymous: bool = False
+    session: HttpSession | None = None
+    """The login of a browser, if its cookie is the proof."""
+    signed: Signed | None = None
+    """What another node signed, which the body has yet to match."""
+
+    @property
+    def principal(self) -> str:
+        return self.access.principal
+
+
+class Callers:
+    def __init__(self, settings: Settings, security: Security) -> None:
+        self._settings = settings
+        self._security = security
+        key = settings.admin_api_key
+        self._own_digest = None if key is None else digest_of(key)
+        self._rules = MappingRules(settings.ssl_principal_mapping_rules)
+        self._signature = security.node_signature
+        self.sessions = Sessions(settings, security.now_ms)
+        self._accesses: OrderedDict[tuple[str, str], Access] = OrderedDict()
+        self._right: OrderedDict[bytes, Credential] = OrderedDict()
+        self._salt = secrets.token_bytes(32)
+
+    def anonymous(self, host: str) -> Caller:
+        """Somebody without proof: where the guard lets it in at all, no ACL is asked about it."""
+        return Caller(Everything(ANONYMOUS, host), is_anonymous=True)
+
+    async def identify(self, request: Request) -> Caller:
+        """HttpError(401) for a proof that is wrong; the caller is anonymous if there is none."""
+        host = host_of(request)
+        try:
+            found = (
+                await self._by_header(request, host)
+                or self._by_cookie(request, host)
+                or self._by_certificate(request, host)
+            )
+        except AuthenticationFailed as error:
+            raise await self._failed(host, error) from None
+        return found or self.anonymous(host)
+
+    async def prove(self, name: str, password: str, key: str, host: str) -> SessionProof:
+        """What a session is opened by: a password, or a key if one is given; HttpError if it is not right."""
+        self._require_room(host)
+        try:
+            if not key:
+                credential = await self.check_password(name, password, host)
+                return SessionProof(user(name), partial(self._access_by_credential, name, credential))
+            digest = digest_of(key.strip())
+            access = self._access_by_digest(digest, host)
+            if access is None:
+                raise AuthenticationFailed("an API key that is not known")
+            return SessionProof(access.principal, partial(self._access_by_digest, digest))
+        except AuthenticationFailed as error:
+            raise await self._failed(host, error) from None
+
+    async def _failed(self, host: str, error: AuthenticationFailed) -> HttpError:
+        if isinstance(error, Crowded):
+            return _crowded()
+        await self._security.failures.punish(host, f"HTTP: {error}")
+        return HttpError(
+            401, "login_failed", "The credentials are not right.", {"www-authenticate": "Bearer"}
+        )
+
+    async def _by_header(self, request: Request, host: str) -> Caller | None:
+        headers = request.headers
+        key = headers.get("x-api-key")
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, given = scheme.lower(), given.strip()
+        if key is None and scheme not in ("basic", "bearer", SCHEME):
+            return None
+        self._require_room(host)
+        if key is not None:
+            return await self._by_key(key.strip(), host)
+        if scheme == "basic":
+            return await self._by_password(given, host)
+        if scheme == "bearer":
+            return await self._by_key(given, host)
+        return self._by_signature(request, given, host)
+
+    async def _by_key(self, given: str, host: str) -> Caller | None:
+        access = self._access_by_digest(digest_of(given), host)
+        if access is not None:
+            return Caller(access)
+        authenticator = self._security.authenticator
+        if authenticator is not None and authenticator.keys is not None and given.count(".") == 2:
+            found = await authenticator.keys.check(given, authenticator.now_ms() / 1000)
+            return Caller(self._access(found.principal, host))
+        has_keys = self._own_digest is not None or self._security.state.keys
+        if not has_keys and self._security.authorizer is None:
+            return None  # nothing here asks for a key
+        raise AuthenticationFailed("an API key that is not known")
+
+    def _access_by_digest(self, digest: bytes, host: str) -> Access | None:
+        """What an API key opens, the setting's or one with a name; None if there is none such."""
+        if self._own_digest is not None and hmac.compare_digest(digest, self._own_digest):
+            return Everything(KEY_PREFIX + SETTING_KEY, host)
+        named = self._security.state.keys.get(digest)
+        if named is None:
+            return None
+        principal = KEY_PREFIX + named.name
+        return Granted(principal, host, _LOOKING) if named.read_only else Everything(principal, host)
+
+    def _access_by_credential(self, name: str, credential: Credential, host: str) -> Access | None:
+        """What a user may do whose password was right; None if it was changed since."""
+        authenticator = self._security.authenticator
+        if authenticator is None or authenticator.plain_credential(name) != credential:
+            return None
+        return self._access(user(name), host)
+
+    def _by_cookie(self, request: Request, host: str) -> Caller | None:
+        session = self.sessions.find(request.cookies)
+        if session is None:
+            return None
+        access = session.proof.access(host)
+        if access is None:
+            self.sessions.end(session)
+            return None
+        if not session.permits(request.method, request.headers):
+            raise HttpError(
+                403, "csrf_token_required", "A call with a session's cookie needs its X-CSRF-Token."
+            )
+        return Caller(access, session=session)
+
+    async def _by_password(self, given: str, host: str) -> Caller | None:
+        authenticator = self._security.authenticator
+        if authenticator is None:
+            if self._settings.admin_api_key is None:
+                return None
+            raise AuthenticationFailed("a password, where nobody has one")
+        try:
+            name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            raise AuthenticationFailed("a password that cannot be read") from None
+        if not colon or not name:
+            raise AuthenticationFailed("a password without a user")
+        await self.check_password(name, password, host)
+        return Caller(self._access(user(name), host))
+
+    def _require_room(self, host: str) -> None:
+        if self._security.failures.is_crowded(host):
+            raise _crowded()
+
+    async def check_password(self, name: str, password: str, host: str) -> Credential:
+        """AuthenticationFailed if it is not right; what it was checked against otherwise.
+
+        A password that was right is remembered by a digest that only this process can make, and right again
+        as long as the user's credential is the same: so that a client need not wait with each request.
+        """
+        authenticator = self._security.authenticator
+        if authenticator is None:
+            raise AuthenticationFailed("a password, where nobody has one")
+        credential = authenticator.plain_credential(name)
+        digest = hmac.digest(self._salt, f"{name}\0{password}".encode(), "sha256")
+        if self._right.get(digest) == credential:
+            self._right.move_to_end(digest)
+            return credential
+        if not await authenticator.fits(credential, password, host):
+            raise AuthenticationFailed("a wrong user or password")
+        self._security.failures.forgive(host)
+        _remember(self._right, digest, credential)
+        return credential
+
+    def _by_signature(self, request: Request, given: str, host: str) -> Caller:
+        signature = self._signature
+        signed = None if signature is None else signature.check(given, request.method, request.url.path)
+        if signed is None or not self._security.is_member(signed.node_id):
+            raise AuthenticationFailed("a signature that is no node's")
+        kinds = (ResourceType.CLUSTER,)
+        return Caller(Granted(f"{NODE_PREFIX}{signed.node_id}", host, _NODE_OPERATIONS, kinds), signed=signed)
+
+    def _by_certificate(self, request: Request, host: str) -> Caller | None:
+        certificate: Mapping[str, Any] | None = request.scope.get("state", {}).get(CERTIFICATE)
+        if not certificate:
+            return None
+        try:
+            principal = self._rules.principal(distinguished_name(certificate.get("subject", ())))
+        except NoRuleMatches:
+            raise AuthenticationFailed("a certificate that no rule maps") from None
+        return Caller(self._access(principal, host))
+
+    def _access(self, principal: str, host: str) -> Access:
+        authorizer = self._security.authorizer
+        if authorizer is None:
+            return Everything(principal, host)
+        found = self._accesses.get((principal, host))
+        if found is None:
+            found = authorizer.access(principal, host, is_audited=False)
+            _remember(self._accesses, (principal, host), found)
+        else:
+            self._accesses.move_to_end((principal, host))
+        return found
+
+
+def _crowded() -> HttpError:
+    message = "Too many failed logins from this address, or too many logins at once."
+    return HttpError(429, "too_many_failures", message, {"retry-after": "5"})
+
+
+def host_of(request: Request) -> str:
+    return "" if request.client is None else request.client.host
+
+
+def _remember(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    kept[key] = value
+    if len(kept) > REMEMBERED_MAX:
+        kept.popitem(last=False)

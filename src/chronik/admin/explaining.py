@@ -1,0 +1,211 @@
+"""What one node knows of one record: where its own replica has it, and who else has taken it from there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chronik.admin.context import AdminContext
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.published.documents import read_manifest
+from chronik.published.steps import META, PublishedStep
+from chronik.records.compression import Compression
+from chronik.replication.partition import Partition
+from chronik.storage.locating import BatchPlace, is_checkpointed, locate_batch, transaction_end
+
+__all__ = [
+    "ArchiveState",
+    "BatchFacts",
+    "IndexState",
+    "RecordQuestion",
+    "ReplicaFacts",
+    "facts_here",
+    "look_into_archive",
+]
+
+STEPS_READ_MAX: Final = 1_000
+"""Steps of an archive that are looked through for a record, newest first."""
+
+
+class RecordQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    topic_id: str
+    """A topic may have been deleted and created again; a replica of the old one must not answer."""
+    partition: int
+    offset: int
+
+
+class BatchFacts(msgspec.Struct, frozen=True, kw_only=True):
+    base_offset: int
+    last_offset: int
+    record_count: int
+    size_bytes: int
+    compression: str
+    leader_epoch: int
+    """Of the leader that appended it."""
+    producer_id: int | None
+    """Null: neither idempotent nor transactional."""
+    producer_epoch: int | None
+    base_sequence: int | None
+    timestamp_type: str
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    is_transactional: bool
+    transaction: str | None
+    """open, committed or aborted; null for a batch of no transaction."""
+    marker: str | None
+    """commit or abort, if this is not a record but the marker that ends a transaction."""
+
+
+class IndexState(msgspec.Struct, frozen=True, kw_only=True):
+    state: str
+    """indexed, waiting, not_searchable, not_installed, off or unreadable."""
+    next_offset: int | None = None
+    """The index holds everything before it."""
+
+
+class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
+    state: str
+    """archived, waiting, expired (its files were removed), not_configured or unreadable."""
+    next_offset: int | None = None
+    """The archive holds everything before it."""
+    step: int | None = None
+    """The step that took the record along, if it is among the newest ones."""
+    files: tuple[str, ...] = ()
+    """Files of that step, relative to the archive; none where the archive is an Iceberg or Delta table."""
+
+
+class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: NodeId
+    log_start_offset: int
+    log_end_offset: int
+    durable_end_offset: int
+    """Everything before it is on this node's disk, in the WAL or in a segment."""
+    high_watermark: int
+    last_stable_offset: int
+    has_record: bool
+    """The offset lies within this log; compaction may have removed the record all the same."""
+    stage: str | None
+    """memory (on its way to the WAL), wal (a restart replays it) or checkpointed (in a synced segment)."""
+    is_in_file: bool
+    """Its segment file has been written, synced or not."""
+    segment: str | None
+    """File relative to the data directory; null for a gap that compaction left."""
+    position: int | None
+    batch: BatchFacts | None
+    index: IndexState | None
+    """Only where the leader tells."""
+    archive: ArchiveState
+
+
+async def facts_here(context: AdminContext, question: RecordQuestion) -> ReplicaFacts:
+    tp = TopicPartition(question.topic, question.partition)
+    here = context.services.replicas.get(tp)
+    if here is None or str(here.topic_id) != question.topic_id:
+        raise RequestError(
+            ErrorCode.unknown_topic_or_partition, f"Node {context.node_id} has no replica of {tp}."
+        )
+    log_, offset = here.log, question.offset
+    has_record = log_.log_start_offset <= offset < log_.log_end_offset
+    place, stage = None, None
+    if has_record:
+        place = await locate_batch(log_, offset)
+        stage = "memory"
+        if offset < log_.durable_end_offset:
+            header = None if place is None else place.header
+            saved = await is_checkpointed(context.store.disk, context.store.root, log_, offset, header)
+            stage = "checkpointed" if saved else "wal"
+    return ReplicaFacts(
+        node_id=context.node_id,
+        log_start_offset=log_.log_start_offset,
+        log_end_offset=log_.log_end_offset,
+        durable_end_offset=log_.durable_end_offset,
+        high_watermark=here.high_watermark,
+        last_stable_offset=here.last_stable_offset,
+        has_record=has_record,
+        stage=stage,
+        is_in_file=has_record and offset < log_.flushed_offset,
+        segment=None if place is None else str(place.path.relative_to(context.store.root)),
+        position=None if place is None else place.position,
+        batch=None if place is None else _batch_facts(here, place),
+        index=await _index_state(context, here, offset) if here.is_leader else None,
+        archive=await _archive_state(context, question),
+    )
+
+
+def _batch_facts(here: Partition, place: BatchPlace) -> BatchFacts:
+    header = place.header
+    has_producer = header.producer_id >= 0
+    return BatchFacts(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        record_count=header.record_count,
+        size_bytes=header.size_bytes,
+        compression=Compression(header.compression).name.lower(),
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id if has_producer else None,
+        producer_epoch=header.producer_epoch if has_producer else None,
+        base_sequence=header.base_sequence if has_producer and not header.is_control else None,
+        timestamp_type="LogAppendTime" if header.is_log_append_time else "CreateTime",
+        base_timestamp_ms=header.base_timestamp,
+        max_timestamp_ms=header.max_timestamp,
+        is_transactional=header.is_transactional,
+        transaction=transaction_end(here.log, header),
+        marker=None if place.is_commit is None else ("commit" if place.is_commit else "abort"),
+    )
+
+
+async def _index_state(context: AdminContext, here: Partition, offset: int) -> IndexState:
+    settings = context.settings
+    if not here.config.searchable:
+        return IndexState(state="not_searchable")
+    if not context.queries.is_installed:
+        return IndexState(state="not_installed")
+    if not settings.disable_realtime_index:
+        seen = context.queries.progress.get(here.tp)
+        reached = here.log_start_offset if seen is None else seen.next_offset
+    elif settings.published_index_dir is not None:
+        folder = Path(settings.published_index_dir) / here.tp.topic
+        try:
+            manifest = await asyncio.to_thread(read_manifest, folder)
+        except (msgspec.DecodeError, OSError):
+            return IndexState(state="unreadable")
+        is_ours = manifest is not None and manifest.topic_id == str(here.topic_id)
+        reached = manifest.offsets.get(str(here.tp.partition), 0) if manifest is not None and is_ours else 0
+    else:
+        return IndexState(state="off")
+    return IndexState(state="indexed" if offset < reached else "waiting", next_offset=reached)
+
+
+async def _archive_state(context: AdminContext, question: RecordQuestion) -> ArchiveState:
+    if context.settings.archive_dir is None:
+        return ArchiveState(state="not_configured")
+    root = Path(context.settings.archive_dir)
+    try:
+        return await asyncio.to_thread(look_into_archive, root, question)
+    except (msgspec.DecodeError, OSError, ChronikError):
+        return ArchiveState(state="unreadable")
+
+
+def look_into_archive(root: Path, question: RecordQuestion) -> ArchiveState:
+    """Blocking. Goes from the newest step to the oldest, since newer ones may replace files of older ones."""
+    folder = root / META / question.topic
+    paths = sorted((path for path in folder.glob("*.json") if path.stem.isdecimal()), reverse=True)
+    number, reached = str(question.partition), 0
+    replaced: dict[str, frozenset[str]] = {}
+    for path in paths[:STEPS_READ_MAX]:
+        step = msgspec.json.decode(path.read_bytes(), type=PublishedStep)
+        if step.topic_id != question.topic_id:
+            break
+        reached = max(reached, step.offsets.get(number, 0))
+        files = frozenset[str]().union(*(replaced.get(one, {one}) for one in step.moves.values()))
+        replaced |= dict.fromkeys(step.removes, files)
+        low, high = step.ranges.get(number, (0, 0))
+        if low <= question.offset < high:
+            state = "expired" if step.moves and not files else "archived"
+            kept = tuple(sorted(files))
+            return ArchiveState(state=state, next_offset=reached, step=step.version, files=kept)
+    return ArchiveState(state="archived" if question.offset < reached else "waiting", next_offset=reached)

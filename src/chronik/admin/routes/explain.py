@@ -1,0 +1,173 @@
+"""The history of one record in the cluster, from the answers of all its replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from chronik.admin.context import AdminContext
+from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
+from chronik.admin.errors import HttpError
+from chronik.admin.explaining import (
+    ArchiveState,
+    BatchFacts,
+    IndexState,
+    RecordQuestion,
+    ReplicaFacts,
+    facts_here,
+)
+from chronik.admin.needs import BY_NODE, on_topic
+from chronik.admin.routes.topics import known_topic
+from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
+from chronik.security.acls import Operation
+
+ASK_SECONDS: Final = 3.0
+
+
+class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    offset: int
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: NodeId
+    is_leader: bool
+    is_in_sync: bool
+    facts: ReplicaFacts | None = None
+    """Null when the node did not answer."""
+    problem: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader: NodeId
+    """-1: nobody leads the partition now."""
+    leader_epoch: int
+    told_by: NodeId
+    """The node whose batch and offsets are shown: the leader, or another replica if it does not answer."""
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    """Consumers see records before it."""
+    last_stable_offset: int
+    """Consumers with isolation.level=read_committed see records before it."""
+    batch: BatchFacts | None
+    """Null: compaction removed the record."""
+    replicas: list[ReplicaReport]
+    index: IndexState | None
+    archive: ArchiveState
+
+
+@endpoint(
+    "GET",
+    "/admin/topics/{name}/explain",
+    needs=on_topic(Operation.READ),
+    summary="One record's way: batch, files, replicas, search index, archive",
+    query=ExplainQuery,
+    answer=Explanation,
+    access=HttpAccess.DATA,
+)
+async def explain(call: HttpCall) -> Explanation:
+    """Works on any node. Shows no key and no value."""
+    query: ExplainQuery = call.query
+    topic = known_topic(call.context, call.path["name"])
+    registered = next((one for one in topic.partitions if one.partition == query.partition), None)
+    if registered is None:
+        raise RequestError(
+            ErrorCode.unknown_topic_or_partition,
+            f"{topic.name} has the partitions 0 to {len(topic.partitions) - 1}, not {query.partition}.",
+        )
+    question = RecordQuestion(
+        topic=topic.name, topic_id=str(topic.topic_id), partition=query.partition, offset=query.offset
+    )
+    leader = registered.leader if call.context.state.is_alive(registered.leader) else -1
+
+    async def ask(node_id: NodeId) -> ReplicaReport:
+        facts, problem = await _ask(call.context, node_id, question, call.authorization)
+        return ReplicaReport(
+            node_id=node_id,
+            is_leader=node_id == leader,
+            is_in_sync=node_id in registered.isr,
+            facts=facts,
+            problem=problem,
+        )
+
+    reports = list(await asyncio.gather(*map(ask, registered.replicas)))
+    facts = _most_reliable(reports)
+    if facts is None:
+        problems = "; ".join(f"node {one.node_id}: {one.problem}" for one in reports)
+        raise Unavailable(f"no replica of {topic.name}-{query.partition} answers ({problems})")
+    _require_within(question, facts)
+    return Explanation(
+        topic=topic.name,
+        topic_id=question.topic_id,
+        partition=query.partition,
+        offset=query.offset,
+        leader=leader,
+        leader_epoch=registered.leader_epoch,
+        told_by=facts.node_id,
+        log_start_offset=facts.log_start_offset,
+        log_end_offset=facts.log_end_offset,
+        high_watermark=facts.high_watermark,
+        last_stable_offset=facts.last_stable_offset,
+        batch=facts.batch,
+        replicas=reports,
+        index=facts.index,
+        archive=facts.archive,
+    )
+
+
+@endpoint(
+    "POST",
+    "/_node/explain",
+    needs=BY_NODE,
+    summary="What this node's replica says of a record; nodes ask each other",
+    body=RecordQuestion,
+    answer=ReplicaFacts,
+    access=HttpAccess.DATA,
+)
+async def explain_node(call: HttpCall) -> ReplicaFacts:
+    return await facts_here(call.context, call.body)
+
+
+def _most_reliable(reports: list[ReplicaReport]) -> ReplicaFacts | None:
+    """The leader's answer, else that of an in-sync replica, else that of any other."""
+    answered = [one for one in reports if one.facts is not None]
+    answered.sort(key=lambda one: (not one.is_leader, not one.is_in_sync))
+    return answered[0].facts if answered else None
+
+
+def _require_within(question: RecordQuestion, facts: ReplicaFacts) -> None:
+    name, offset = f"{question.topic}-{question.partition}", question.offset
+    if offset < facts.log_start_offset:
+        raise RequestError(
+            ErrorCode.offset_out_of_range,
+            f"Offset {offset} of {name} is gone: retention or DeleteRecords removed everything before "
+            f"{facts.log_start_offset}, where the log starts now (see retention.ms and retention.bytes).",
+        )
+    if offset >= facts.log_end_offset:
+        last = facts.log_end_offset - 1
+        written = f"the last one is {last}" if last >= facts.log_start_offset else "the log is empty"
+        raise RequestError(
+            ErrorCode.offset_out_of_range,
+            f"Offset {offset} of {name} has not been written yet: {written}.",
+        )
+
+
+async def _ask(
+    context: AdminContext, node_id: NodeId, question: RecordQuestion, authorization: str | None
+) -> tuple[ReplicaFacts | None, str | None]:
+    try:
+        if node_id == context.node_id:
+            return await facts_here(context, question), None
+        answer: Any = await context.peers.ask(
+            node_id, "POST", "/_node/explain", question, timeout_s=ASK_SECONDS, authorization=authorization
+        )
+        return msgspec.convert(answer, ReplicaFacts), None
+    except (Unavailable, HttpError, RequestError) as error:
+        return None, str(error)

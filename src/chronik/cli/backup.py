@@ -1,0 +1,210 @@
+"""`chronik backup`: a whole cluster into a directory and back, without a stop."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chronik.cli.client import (
+    AsJson,
+    Bootstrap,
+    CommandFailed,
+    Timeout,
+    counted,
+    human_bytes,
+    print_json,
+    print_table,
+    progress,
+    run,
+)
+from chronik.cli.http import HttpUrl, with_http
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chronik.cli.backup_files import BackupFolder, BackupManifest
+    from chronik.client import Cluster
+
+Where = Annotated[Path, typer.Argument(metavar="DIR", help="where the backups lie", show_default=False)]
+BackupId = Annotated[
+    str | None,
+    typer.Option("--backup", metavar="ID", help="which one (default: the newest)", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Back up a cluster and restore it.", no_args_is_help=True)
+    group.command()(create)
+    group.command("list")(list_)
+    group.command()(verify)
+    group.command()(restore)
+    app.add_typer(group, name="backup")
+
+
+def create(
+    folder: Where,
+    url: HttpUrl = None,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+    servers: Bootstrap = None,
+) -> None:
+    """Back up topics, records, group offsets, users, ACLs and quotas while the cluster works.
+
+    Records are copied up to where each partition ended at the start. If DIR has a backup of the same topics
+    already, only what came since is copied. Passwords are kept as the cluster keeps them, never in clear:
+    where ACLs decide, that takes a super user or a full API key.
+
+    Examples:
+
+      chronik backup create /backups/orders
+
+      chronik backup create /backups/orders -b 10.0.0.1:9092 --url https://10.0.0.1:6092
+    """
+    from chronik.cli.backup_files import BackupDirectory
+
+    shape = with_http(url, servers, lambda http: http.get("/admin/backup/metadata"))
+    manifest = take_shown(servers, shape, BackupDirectory(folder), timeout)
+    if as_json:
+        print_json(_row(manifest))
+    else:
+        print(f"backup {manifest.backup_id}: {described(manifest)}")
+
+
+def take_shown(
+    servers: str | None, shape: Mapping[str, Any], folder: BackupFolder, timeout: float
+) -> BackupManifest:
+    from chronik.cli.backup_take import take
+
+    async def work(cluster: Cluster) -> BackupManifest:
+        with progress("backing up", None) as show:
+            return await take(cluster, shape, folder, lambda done, _total: show(done))
+
+    return run(servers, work, timeout=timeout)
+
+
+def described(manifest: BackupManifest) -> str:
+    return (
+        f"{counted(len(manifest.topics), 'topic')}, {counted(manifest.offset_count, 'offset')}, "
+        f"{human_bytes(manifest.size_bytes)}, {counted(len(manifest.groups), 'group')}"
+    )
+
+
+def _row(manifest: BackupManifest) -> dict[str, Any]:
+    return {
+        "backup": manifest.backup_id,
+        "created": datetime.fromtimestamp(manifest.created_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "cluster": manifest.cluster_id,
+        "topics": len(manifest.topics),
+        "offsets": manifest.offset_count,
+        "bytes": manifest.size_bytes,
+        "groups": len(manifest.groups),
+    }
+
+
+def list_(folder: Where, as_json: AsJson = False) -> None:
+    """List the backups in a directory, oldest first.
+
+    Examples:
+
+      chronik backup list /backups/orders
+    """
+    from chronik.cli.backup_files import BackupDirectory, manifest_ids, read_manifest
+
+    place = BackupDirectory(folder)
+    rows = [_row(read_manifest(place, backup_id)) for backup_id in manifest_ids(place)]
+    if as_json:
+        print_json(rows)
+    else:
+        shown = [(*row.values(),) for row in rows]
+        print_table(
+            ("backup", "created", "cluster", "#topics", "#offsets", "#bytes", "#groups"), shown, title=None
+        )
+
+
+def verify(folder: Where, backup_id: BackupId = None, as_json: AsJson = False) -> None:
+    """Read a whole backup and check every file against its checksums; exit code 1: damage.
+
+    Examples:
+
+      chronik backup verify /backups/orders
+    """
+    from chronik.cli.backup_files import BackupDirectory, problems, read_manifest
+
+    place = BackupDirectory(folder)
+    manifest = read_manifest(place, backup_id)
+    pieces = sum(1 for _ in manifest.pieces())
+    found = []
+    with progress("checking", pieces, unit="files", enabled=not as_json) as show:
+        for number, problem in enumerate(problems(place, manifest), 1):
+            show(min(number, pieces))
+            if problem is not None:
+                found.append(problem)
+    if as_json:
+        print_json({**_row(manifest), "files": pieces, "problems": found})
+    else:
+        for problem in found:
+            print(problem)
+        state = counted(len(found), "problem") if found else "no damage"
+        print(f"backup {manifest.backup_id}: {counted(pieces, 'file')}, {described(manifest)}: {state}")
+    if found:
+        raise typer.Exit(1)
+
+
+def restore(
+    folder: Where,
+    backup_id: BackupId = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="go on with a restore that was interrupted")
+    ] = False,
+    url: HttpUrl = None,
+    timeout: Timeout = 60.0,
+    servers: Bootstrap = None,
+) -> None:
+    """Put a backup into a cluster that has none of its topics. Records get the offsets that they had.
+
+    Users, ACLs, quotas and configs are added to what is there; groups go on where they were.
+
+    Examples:
+
+      chronik backup restore /backups/orders -b 10.0.0.9:9092
+
+      chronik backup restore /backups/orders --backup 20260101T120000.000Z
+    """
+    from chronik.cli.backup_files import BackupDirectory, read_manifest
+    from chronik.cli.backup_restore import as_named
+
+    place = BackupDirectory(folder)
+    manifest = read_manifest(place, backup_id)
+    put_shown(servers, url, place, manifest, as_named(manifest.topics), timeout, go_on=go_on)
+    print(f"backup {manifest.backup_id} restored: {described(manifest)}")
+
+
+def put_shown(
+    servers: str | None,
+    url: str | None,
+    folder: BackupFolder,
+    manifest: BackupManifest,
+    names: Mapping[str, str],
+    timeout: float,
+    *,
+    go_on: bool = False,
+) -> None:
+    from chronik.cli.backup_restore import make_topics, put_groups, put_records, put_shape
+    from chronik.cli.http import find_http
+
+    http = find_http(url, servers)
+
+    async def work(cluster: Cluster) -> None:
+        await make_topics(cluster, manifest, names, go_on=go_on)
+        await put_shape(http, manifest)
+        with progress("restoring", manifest.size_bytes, unit="bytes") as show:
+            await put_records(cluster, http, folder, manifest, names, show)
+        await put_groups(cluster, manifest, names)
+
+    try:
+        run(servers, work, timeout=timeout)
+    except CommandFailed as error:
+        raise CommandFailed(f"the restore stopped: {error}") from None

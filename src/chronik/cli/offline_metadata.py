@@ -1,0 +1,74 @@
+"""What the metadata in the data directories of a cluster says of its topics, without a node that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from crc32c import crc32c
+
+from chronik.metadata.commands import decode_entry
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.metadata.state import ClusterState
+from chronik.model import RequestError, TooNew
+from chronik.raft.entries import EntryKind, Snapshot
+from chronik.records.batch import check_batch, headers
+from chronik.records.reader import read_records
+
+if TYPE_CHECKING:
+    from chronik.spark.jobs.audit import Assigned
+
+_LOG: Final = "__chronik_metadata-0"
+
+
+def assigned_replicas(folders: Iterable[str]) -> Assigned | None:
+    """By the directory whose metadata log goes furthest; None if none has one that can be read."""
+    from chronik.spark.jobs.audit import Assigned
+
+    states = [state for folder in folders if (state := _state(Path(folder))) is not None]
+    if not states:
+        return None
+    state = max(states, key=lambda each: each.applied_index)
+    default = state.broker_configs.get("", {}).get("log.cleanup.policy", "delete")
+    return Assigned(
+        replicas={
+            (topic.name, number): len(partition.replicas)
+            for topic in state.topics.values()
+            for number, partition in enumerate(topic.partitions)
+        },
+        compacted=frozenset(
+            topic.name
+            for topic in state.topics.values()
+            if "compact" in topic.configs.get("cleanup.policy", default)
+        ),
+    )
+
+
+def _state(folder: Path) -> ClusterState | None:
+    root = folder / "topics" if (folder / "topics").is_dir() else folder
+    try:
+        state = _snapshot(folder) or ClusterState()
+        for log in sorted((root / _LOG).glob("*.log")):
+            _apply(state, log.read_bytes())
+    except (OSError, RequestError, TooNew, msgspec.DecodeError):
+        return None
+    return state if state.applied_index else None
+
+
+def _snapshot(folder: Path) -> ClusterState | None:
+    for path in sorted(folder.glob("metadata-snapshot-*"), reverse=True):
+        data = path.read_bytes()
+        if not path.name.endswith(".new") and crc32c(data[4:]) == int.from_bytes(data[:4], "big"):
+            return decode_snapshot(msgspec.msgpack.decode(data[4:], type=Snapshot).data)
+    return None
+
+
+def _apply(state: ClusterState, data: bytes) -> None:
+    for position, _ in headers(data):
+        check_batch(data, position)
+        for record in read_records(data, position):
+            index = record.offset + 1
+            if index > state.applied_index and record.key == bytes([EntryKind.COMMAND]):
+                state.apply(decode_entry(record.value or b"").command, index)

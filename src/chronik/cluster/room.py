@@ -1,0 +1,39 @@
+"""Waiting for room in something that is bounded, one after the other (S04): senders wait, none is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+__all__ = ["Room"]
+
+
+class Room:
+    """A queue in front of something that is full at times. Deadlines are the callers'."""
+
+    __slots__ = ("_changed", "_turn", "waits")
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self.waits = 0
+        """How often somebody had to wait."""
+
+    @property
+    def is_waited_for(self) -> bool:
+        return self._turn.locked()
+
+    def changed(self) -> None:
+        """Something went away, or nobody needs to wait any more: whoever is first looks again."""
+        self._changed.set()
+
+    async def enter(self, is_room: Callable[[], bool]) -> None:
+        """Return when there is room, after all who came before. The caller must use it in the same turn of
+        the loop: behind it the next one looks."""
+        if not self._turn.locked() and is_room():
+            return
+        self.waits += 1
+        async with self._turn:
+            while not is_room():
+                self._changed.clear()
+                await self._changed.wait()

@@ -1,0 +1,49 @@
+"""How much more a request makes a node remember: members that are in already need nothing to go on."""
+
+from __future__ import annotations
+
+from chronik.groups.consumer_group import (
+    JOIN_EPOCH,
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerMember,
+    subscription_bytes,
+    texts_bytes,
+)
+from chronik.groups.group import Group
+from chronik.groups.member import Member
+from chronik.groups.messages import Join
+from chronik.groups.shard import AnyGroup
+
+
+def join_growth_bytes(group: AnyGroup | None, join: Join) -> int:
+    """What a JoinGroup needs beyond what its member has already."""
+    joining = Member.joining(join, join.member_id).size_bytes()
+    present = None
+    if isinstance(group, Group):
+        present = group.members.get(group.static_id(join.instance_id) or join.member_id)
+    return joining if present is None else joining + len(present.assignment) - present.size_bytes()
+
+
+def heartbeat_growth_bytes(group: AnyGroup | None, beat: ConsumerHeartbeat) -> int:
+    """What a ConsumerGroupHeartbeat needs beyond what its member has already."""
+    present = group.members.get(beat.member_id) if isinstance(group, ConsumerGroup) else None
+    needed = 0
+    if present is None:
+        if beat.member_epoch != JOIN_EPOCH:
+            return 0  # refused, or on its way out
+        present = ConsumerMember(member_id=beat.member_id)
+        needed = present.size_bytes()
+    for new, old in (
+        (beat.instance_id, present.instance_id),
+        (beat.rack_id, present.rack_id),
+        (beat.client_id, present.client_id),
+        (beat.client_host, present.client_host),
+        (beat.topic_regex, present.topic_regex),
+        (beat.server_assignor, present.server_assignor),
+    ):
+        if new is not None:
+            needed += texts_bytes(new) - texts_bytes(old)
+    if beat.topic_names is not None:
+        needed += subscription_bytes(beat.topic_names) - subscription_bytes(present.topic_names)
+    return needed

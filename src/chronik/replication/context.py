@@ -1,0 +1,77 @@
+"""What a partition needs from the rest of its node, as small interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from chronik.model import NodeId
+from chronik.replication.watermark_events import WatermarkEvents
+from chronik.tasks import Tasks
+
+if TYPE_CHECKING:
+    from chronik.links.link import Link
+    from chronik.replication.replica import Replica
+    from chronik.storage.log_parts import SegmentDamage
+
+
+class Feed(Protocol):
+    """Carries what a leader has to its followers."""
+
+    def followers_changed(self, partition: Replica) -> None:
+        """The partition leads in another epoch, has other followers, or leads no more."""
+
+    def appended(self, partition: Replica) -> None:
+        """There are batches, or a log start, that followers do not have."""
+
+    def watermark_moved(self, partition: Replica) -> None:
+        """There is a high watermark that followers do not know."""
+
+    def check_watermark(self, partition: Replica) -> None:
+        """Now and then: a follower may have missed the newest high watermark."""
+
+    def is_feeding(self, partition: Replica, peer: NodeId) -> bool:
+        """Whether a follower is connected and gets every batch."""
+
+
+class Acks(Protocol):
+    """Tells the leader what a follower has."""
+
+    def durable(self, partition: Replica) -> None:
+        """More of the log is on disk, or the log starts later."""
+
+    def reset(self, partition: Replica, feeder: Link) -> None:
+        """What the leader sent is gone: it has to ask where this log stands and send it again."""
+
+
+class IsrProposals(Protocol):
+    """Has the cluster decide about a partition that this node leads."""
+
+    def propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
+        """Ask for another ISR; `Replica.isr_proposal_settled` is called when that is decided."""
+
+    def propose_new_epoch(self, partition: Replica) -> None:
+        """Ask for a new leader epoch until there is one."""
+
+
+class Repairing(Protocol):
+    """Removes a damaged replica from the lead and the ISR, so that it can copy the log again."""
+
+    def may_begin(self, partition: Replica) -> bool: ...
+    def begin(self, partition: Replica, damage: SegmentDamage) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaContext:
+    """What all partitions of a node share."""
+
+    node_id: NodeId
+    feed: Feed
+    acks: Acks
+    isr_proposals: IsrProposals
+    repairs: Repairing
+    is_alive: Callable[[NodeId], bool]
+    """Whether the cluster counts a node as alive."""
+    tasks: Tasks
+    watermark_events: WatermarkEvents

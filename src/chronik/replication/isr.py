@@ -1,0 +1,109 @@
+"""Who is in sync: the two rules by which a follower joins and leaves the ISR, and how a change is decided.
+
+A leader proposes a change; it is in force once the metadata log has it. Until that is settled the watermark
+counts both, the old ISR and the new: either may be in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from chronik.metadata.commands import ChangePartition
+from chronik.metadata.store import MetadataStore
+from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
+from chronik.replication.progress import FollowerProgress
+from chronik.tasks import Tasks
+
+if TYPE_CHECKING:
+    from chronik.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+PROPOSE_SECONDS_MAX: Final = 5.0
+PROPOSE_AGAIN_SECONDS: Final = 0.1
+NEW_EPOCH_RETRY_SECONDS: Final = 1.0
+
+
+def is_caught_up(progress: FollowerProgress, high_watermark: int, leader_epoch_start_offset: int) -> bool:
+    """Whether a follower may join: it has everything committed, and everything from before this epoch.
+
+    It need not have everything the leader has, or it would never join while clients keep writing.
+    """
+    return progress.acked_end >= max(high_watermark, leader_epoch_start_offset)
+
+
+def lagging_followers(
+    isr: Collection[NodeId],
+    followers: Mapping[NodeId, FollowerProgress],
+    log_end_offset: int,
+    now: float,
+    lag_seconds_max: float,
+) -> list[NodeId]:
+    """Members of the ISR that have to leave: not caught up within `replica.lag.time.max.ms`."""
+    return [
+        peer
+        for peer, progress in followers.items()
+        if progress.lag_seconds(log_end_offset, now) > lag_seconds_max and peer in isr
+    ]
+
+
+class MetadataIsrProposals:
+    """Proposes changes of partitions that this node leads, as commands for the metadata log."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._tasks = Tasks("ISR")
+
+    def propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
+        self._tasks.spawn(self._propose(partition, isr), f"the change of the ISR of {partition.tp}")
+
+    async def _propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
+        """Repeat the proposal until it is decided. Any other change of the partition decides it too, since a
+        proposal is valid for one partition epoch only."""
+        decided: bool | None = None
+        try:
+            while decided is None and partition.pending_isr is isr and partition.is_leader:
+                decided = await self._change(partition, isr)
+                if decided is None:
+                    await asyncio.sleep(PROPOSE_AGAIN_SECONDS)
+        finally:
+            partition.isr_proposal_settled(isr)
+        if decided:
+            log.info("ISR of %s is %s", partition.tp, list(partition.isr))
+
+    def propose_new_epoch(self, partition: Replica) -> None:
+        """This node's disk refused an append that followers may have: go on in a new epoch."""
+        asking = self._propose_new_epoch(partition, partition.leader_epoch)
+        self._tasks.spawn(asking, f"asking for a new epoch of {partition.tp}")
+
+    async def _propose_new_epoch(self, partition: Replica, epoch: int) -> None:
+        while partition.leader_epoch == epoch:
+            if await self._change(partition, None):
+                return
+            await asyncio.sleep(NEW_EPOCH_RETRY_SECONDS)
+
+    async def _change(self, partition: Replica, isr: tuple[NodeId, ...] | None) -> bool | None:
+        """Ask for this ISR, or for a new leader epoch if None. Returns False if refused, None if unknown."""
+        current = self._metadata.state.partition(partition.tp)
+        if current is None or current.leader_epoch != partition.leader_epoch or not partition.is_leader:
+            return False
+        command = ChangePartition(
+            topic_id=partition.topic_id,
+            partition=partition.tp.partition,
+            partition_epoch=current.partition_epoch,
+            isr=isr,
+            bump_leader_epoch=isr is None,
+        )
+        try:
+            await self._metadata.submit(command, timeout_s=PROPOSE_SECONDS_MAX)
+        except (Unavailable, RequestError) as error:
+            log.info("%s: the ISR stays as it is: %s", partition.tp, error)
+            is_refused = isinstance(error, RequestError) and error.code != ErrorCode.request_timed_out
+            return False if is_refused else None
+        return True
+
+    async def stop(self) -> None:
+        await self._tasks.close()

@@ -1,0 +1,22 @@
+"""What the authentication exchanges have in common. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["MESSAGE_BYTES_MAX", "Authenticated", "AuthenticationFailed"]
+
+MESSAGE_BYTES_MAX = 64 * 1024
+"""Longest message of an exchange: tokens with many claims are the largest."""
+
+
+class AuthenticationFailed(Exception):
+    """The other side did not prove who it is. The text may be shown to it: it tells no secret."""
+
+
+class Authenticated(NamedTuple):
+    principal: str
+    expires_ms: int | None = None
+    """When the proof itself ends (a token's time); None if it does not."""
+    by_token: bool = False
+    """By a delegation token: such a session may not make another one."""

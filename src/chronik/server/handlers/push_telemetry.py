@@ -1,0 +1,40 @@
+"""PushTelemetry: a client's metrics (KIP-714). They are checked and counted; nothing keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from chronik.model import ErrorCode, RequestError
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.gate import NOTHING
+from chronik.server.handlers.get_telemetry_subscriptions import telemetry_client
+from chronik.server.telemetry import check_metrics
+from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+
+
+@handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), needs=NOTHING)
+async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> Reply:
+    services, telemetry = ctx.services, ctx.services.telemetry
+    try:
+        telemetry.subscribe(services.state.client_metrics)
+        telemetry.admit(
+            request.client_instance_id,
+            telemetry_client(ctx),
+            subscription_id=request.subscription_id,
+            is_terminating=request.terminating,
+            codec=request.compression_type,
+            size=len(request.metrics),
+            now_ms=services.now_ms(),
+        )
+        if request.metrics:
+            await asyncio.to_thread(check_metrics, request.compression_type, bytes(request.metrics))
+    except RequestError as error:
+        telemetry.pushes[error.code] += 1
+        raise
+    telemetry.pushes[ErrorCode.none] += 1
+    telemetry.pushed_bytes += len(request.metrics)
+    return reply(error_code=ErrorCode.none)

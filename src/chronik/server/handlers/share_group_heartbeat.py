@@ -1,0 +1,19 @@
+"""ShareGroupHeartbeat (KIP-932): there are no share groups. Without this refusal consumers wait for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronik.model import ErrorCode, RequestError
+from chronik.security.acls import Operation
+from chronik.server.dispatch import Reply, RequestContext, handles
+from chronik.server.gate import on_group
+from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+
+
+@handles(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), needs=on_group(Operation.READ))
+async def share_group_heartbeat(request: ShareGroupHeartbeatRequest, ctx: RequestContext) -> Reply:
+    raise RequestError(ErrorCode.unsupported_version, "Share groups are not offered.")

@@ -1,0 +1,58 @@
+"""Passwords are hashed beside the loop, few at once. Addresses take turns: none keeps others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from chronik.server.login_failures import Crowded
+
+__all__ = ["HashQueue"]
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 1
+WAITING_MAX: Final = 512
+WAITING_PER_HOST_MAX: Final = 128
+"""Many clients may share an address. They wait behind each other, not before those of other addresses."""
+
+
+class HashQueue:
+    def __init__(self, check: Callable[[str], None]) -> None:
+        """`check` is given an address when its turn has come, and raises if it may not be served any more."""
+        self._check = check
+        self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """Who waits, by address; the address whose turn is next comes first."""
+        self._waiting = 0
+        self._running = 0
+
+    async def run(self, host: str, function: Callable[..., T], *arguments: object) -> T:
+        """Call something slow in a thread when it is this address's turn; Crowded if too many wait."""
+        turns = self._turns.get(host, ())
+        if self._waiting >= WAITING_MAX or len(turns) >= WAITING_PER_HOST_MAX:
+            raise Crowded("too many logins at once, try again later")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.setdefault(host, deque()).append(turn)
+        self._waiting += 1
+        self._call_next()
+        try:
+            await turn
+            self._check(host)
+            return await asyncio.to_thread(function, *arguments)
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._running -= 1
+                self._call_next()
+
+    def _call_next(self) -> None:
+        while self._running < AT_ONCE and self._turns:
+            host, turns = self._turns.popitem(last=False)
+            turn = turns.popleft()
+            self._waiting -= 1
+            if turns:
+                self._turns[host] = turns
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)

@@ -1,0 +1,145 @@
+"""Topics that belong to the coordinators: what clients may not do to them, and how they must be configured.
+
+Coordinators keep committed offsets and transactions there. With `cleanup.policy=delete` these would expire;
+with more partitions a group's state would be looked for in the wrong one; with more in-sync replicas than
+there are replicas every commit would be refused. Only coordinators create them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
+from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig
+from chronik.metadata.values import Topic
+from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, is_internal_topic
+from chronik.server.services import Services
+
+__all__ = [
+    "CONFIGS",
+    "check_internal_configs",
+    "mend_internal_topic",
+    "mend_internal_topics",
+    "refuse_internal",
+]
+
+log = logging.getLogger(__name__)
+
+CLEANUP_POLICY: Final = "cleanup.policy"
+MIN_INSYNC: Final = "min.insync.replicas"
+CONFIGS: Final[Mapping[str, str]] = {CLEANUP_POLICY: "compact", "segment.bytes": str(100 * 1024 * 1024)}
+
+
+def refuse_internal(name: str, code: ErrorCode, what: str) -> None:
+    """RequestError if the topic is internal; `what` is what a client wanted to do."""
+    if is_internal_topic(name):
+        raise RequestError(code, f"Topic {name} is internal: clients cannot {what} it.")
+
+
+BOUNDS: Final[tuple[tuple[str, float, float, str], ...]] = (
+    ("max.message.bytes", 1_048_588, math.inf, "or what coordinators write would be refused"),
+    ("segment.bytes", 4096, math.inf, "or it would be a great many files"),
+    ("segment.ms", 60_000, math.inf, "or it would be a great many files"),
+    ("segment.index.bytes", 1024, math.inf, "or it would be a great many files"),
+    ("min.cleanable.dirty.ratio", 0, 0.9, "or it would be hardly ever compacted and grow"),
+    ("min.compaction.lag.ms", 0, 24 * 3_600_000, "or it would not be compacted and grow"),
+)
+"""Configs with which an internal topic serves its coordinators: lowest and highest value, and why."""
+
+
+def check_internal_configs(
+    topic: Topic, configs: Mapping[str, str], broker_configs: Sequence[Mapping[str, str]]
+) -> None:
+    """RequestError if an internal topic with these configs of its own would lose what coordinators keep, or
+    could not be written to."""
+    if not _holds_state(topic.name):
+        return
+    if not _is_compacted(configs):
+        raise _invalid(topic, f"{CLEANUP_POLICY} must be compact, or committed state would expire.")
+    config = TopicConfig.resolve(configs, *broker_configs)
+    if config.min_insync_replicas > _replicas(topic):
+        raise _invalid(
+            topic,
+            f"{MIN_INSYNC} can be at most {_replicas(topic)}, the number of its replicas, or every commit "
+            "would be refused.",
+        )
+    for name, low, high, why in BOUNDS:
+        value = getattr(config, name.replace(".", "_"))
+        if name in configs and not low <= value <= high:
+            bound = f"at least {low:g}" if value < low else f"at most {high:g}"
+            raise _invalid(topic, f"{name} must be {bound}, {why}.")
+
+
+def _invalid(topic: Topic, why: str) -> RequestError:
+    return RequestError(ErrorCode.invalid_config, f"Topic {topic.name} is internal: {why}")
+
+
+def _replicas(topic: Topic) -> int:
+    """Of the partition that has fewest."""
+    return min((len(one.replicas) for one in topic.partitions), default=1)
+
+
+async def mend_internal_topics(services: Services) -> None:
+    """Look at all of them once, when the node starts."""
+    for topic in list(services.state.topics.values()):
+        if _holds_state(topic.name):
+            await mend_internal_topic(services, topic)
+
+
+async def mend_internal_topic(services: Services, topic: Topic) -> None:
+    """Give a topic that something else than a coordinator made the configs that it must have."""
+    await _lower_min_insync(services, topic)
+    if _is_compacted(topic.configs):
+        return
+    found = topic.configs.get(CLEANUP_POLICY, "the default")
+    values: dict[str, str | None] = {name: topic.configs.get(name, value) for name, value in CONFIGS.items()}
+    values[CLEANUP_POLICY] = CONFIGS[CLEANUP_POLICY]
+    try:
+        await services.metadata.submit(
+            SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
+        )
+    except Exception as error:
+        log.error("%s has cleanup.policy %s and could not be mended: %s", topic.name, found, error)
+        return
+    log.warning(
+        "%s had cleanup.policy %s: what coordinators keep there would have expired; it is compacted now",
+        topic.name,
+        found,
+    )
+
+
+async def _lower_min_insync(services: Services, topic: Topic) -> None:
+    """Where more replicas must be in sync than there are, nothing can be committed: it asks for all, then."""
+    wanted = services.topic_config(topic.name).min_insync_replicas
+    if wanted <= _replicas(topic):
+        return
+    values: dict[str, str | None] = {MIN_INSYNC: str(_replicas(topic))}
+    try:
+        await services.metadata.submit(
+            SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
+        )
+    except Exception as error:
+        log.error("%s has %s %d and could not be mended: %s", topic.name, MIN_INSYNC, wanted, error)
+        return
+    log.warning(
+        "%s had %s %d with %d replicas, so that nothing could be committed; it is lowered to these",
+        topic.name,
+        MIN_INSYNC,
+        wanted,
+        _replicas(topic),
+    )
+
+
+def _holds_state(name: str) -> bool:
+    """Whether coordinators keep there what must not expire; the audit log may."""
+    return is_internal_topic(name) and name != AUDIT_TOPIC
+
+
+def _is_compacted(configs: Mapping[str, str]) -> bool:
+    try:
+        return bool(TOPIC_CONFIGS[CLEANUP_POLICY].parse(configs.get(CLEANUP_POLICY, "")) == ("compact",))
+    except ValueError:
+        return False

@@ -1,0 +1,132 @@
+"""The public keys by which OAuth tokens are checked: from a file or an address, read in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import urllib.request
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+from chronik.config import ConfigError, Settings, is_loopback
+from chronik.security.exchange import Authenticated, AuthenticationFailed
+from chronik.security.oauth import ALGORITHMS, TokenRules
+
+__all__ = ["KeySource"]
+
+log = logging.getLogger(__name__)
+
+DOCUMENT_BYTES_MAX: Final = 1024 * 1024
+FETCH_SECONDS_MAX: Final = 5.0
+AGE_SECONDS_MAX: Final = 300.0
+AGE_SECONDS_MIN: Final = 10.0
+"""When a token fails its check, the keys are read again if they are at least this old."""
+PIECE_BYTES: Final = 64 * 1024
+
+
+def is_private(url: str) -> bool:
+    """Whether nobody on the way can put other keys into the answer."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if not is_private(newurl):
+            raise ValueError(f"its address leads to {newurl[:200]}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class KeySource:
+    def __init__(self, settings: Settings) -> None:
+        self._where = settings.sasl_oauthbearer_jwks or ""
+        self._is_address = self._where.startswith(("https://", "http://"))
+        if self._is_address and not is_private(self._where):
+            raise ConfigError(
+                "sasl_oauthbearer_jwks: keys that come over http could be anybody's; use https or a file"
+            )
+        self._algorithms = _algorithms(settings.sasl_oauthbearer_algorithms)
+        self._issuer = settings.sasl_oauthbearer_expected_issuer
+        audience = settings.sasl_oauthbearer_expected_audience
+        self._audience = tuple(part.strip() for part in (audience or "").split(",") if part.strip())
+        self._skew_s = settings.sasl_oauthbearer_clock_skew_seconds
+        self._claim = settings.sasl_oauthbearer_sub_claim_name
+        self._rules: TokenRules | None = None
+        self._read_at = -AGE_SECONDS_MAX
+        self._lock = asyncio.Lock()
+
+    async def check(self, token: str, now_s: float) -> Authenticated:
+        rules = await self._current(AGE_SECONDS_MAX)
+        try:
+            return await asyncio.to_thread(rules.check, token, now_s)
+        except AuthenticationFailed:
+            newer = await self._current(AGE_SECONDS_MIN)
+            if newer is rules:
+                raise
+            return await asyncio.to_thread(newer.check, token, now_s)
+
+    async def _current(self, age_s: float) -> TokenRules:
+        async with self._lock:
+            now = time.monotonic()
+            if self._rules is None or now - self._read_at >= age_s:
+                self._read_at = now
+                try:
+                    self._rules = await asyncio.to_thread(self._read)
+                except Exception as error:  # whatever a document or a server can do wrong
+                    log.warning("the keys for OAuth tokens cannot be read: %s", error)
+            if self._rules is None:
+                raise AuthenticationFailed("tokens cannot be checked now")
+            return self._rules
+
+    def _read(self) -> TokenRules:
+        import jwt
+
+        file = Path(self._where.removeprefix("file://"))
+        text = self._fetch() if self._is_address else file.read_bytes()
+        if len(text) > DOCUMENT_BYTES_MAX:
+            raise ValueError(f"the document is longer than {DOCUMENT_BYTES_MAX} bytes")
+        keys: dict[str | None, Any] = {}
+        for document in json.loads(text)["keys"]:
+            if document.get("use", "sig") == "sig" and document.get("kty") in ("RSA", "EC", "OKP"):
+                keys[document.get("kid")] = jwt.PyJWK(document)
+        return TokenRules(
+            keys=keys,
+            issuer=self._issuer,
+            audience=self._audience,
+            algorithms=self._algorithms,
+            clock_skew_s=float(self._skew_s),
+            subject_claim=self._claim,
+        )
+
+    def _fetch(self) -> bytes:
+        """The document, or a little more than it may be long. A server that is slow with every piece of it
+        does not keep logins waiting for ever."""
+        deadline, found = time.monotonic() + FETCH_SECONDS_MAX, bytearray()
+        opener = urllib.request.build_opener(_Redirects)
+        with opener.open(self._where, timeout=FETCH_SECONDS_MAX) as response:
+            while len(found) <= DOCUMENT_BYTES_MAX and (piece := response.read1(PIECE_BYTES)):
+                found += piece
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the document takes longer than {FETCH_SECONDS_MAX:g} s")
+        return bytes(found)
+
+
+def _algorithms(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    strange = [name for name in found if name not in ALGORITHMS]
+    if strange or not found:
+        wrong = f"{strange[0]} is not among" if strange else "name some of"
+        raise ConfigError(f"sasl_oauthbearer_algorithms: {wrong} {', '.join(ALGORITHMS)}")
+    return found

@@ -1,0 +1,313 @@
+"""Logging in: who is on the other side of a connection, and how far it is with proving it.
+
+`Authenticator` is the node's: credentials, mechanisms, and the memory of failures. `Session` is a
+connection's. A connection of a listener with SASL begins with nothing: ApiVersions, SaslHandshake and
+SaslAuthenticate are answered, everything else closes it. After that the session has a principal, and where
+sessions are limited in time (KIP-368) an end, after which only a new login is answered.
+
+Rules: no password is hashed on the event loop; an address that keeps failing waits longer each time; how an
+exchange failed is told to the client in one sentence that is the same for a wrong name and a wrong password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from chronik.config import Settings
+from chronik.metadata.store import MetadataStore
+from chronik.model import ErrorCode
+from chronik.security import oauth, plain
+from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, AuthenticationFailed
+from chronik.security.principals import user_principal
+from chronik.security.scram import (
+    INVALID_CREDENTIALS,
+    ITERATIONS_DEFAULT,
+    ITERATIONS_MIN,
+    MECHANISMS,
+    Credential,
+    Mechanism,
+    ScramServer,
+    decoy_credential,
+    make_credential,
+    password_fits,
+)
+from chronik.security.tokens import token_credential
+from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
+from chronik.server.hash_queue import HashQueue
+from chronik.server.jwks import KeySource
+from chronik.server.login_failures import UNSEEN_SECONDS, Crowded, LoginFailures
+from chronik.wire.api import ApiKey
+
+__all__ = [
+    "BEFORE_LOGIN",
+    "HTTP_USER",
+    "NODE_MECHANISM",
+    "QUERY_USER",
+    "AuthReply",
+    "Authenticator",
+    "Session",
+    "own_password",
+]
+
+BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+NODE_MECHANISM: Final = "CHRONIK-NODE"
+"""SCRAM-SHA-256 with the cluster's secret as password, for the nodes themselves; on their own listener."""
+
+QUERY_USER: Final = "query"
+HTTP_USER: Final = "http"
+_OWN_USERS: Final = {QUERY_USER: QUERY, HTTP_USER: HTTP}
+"""Clients of the nodes that are not the node itself: their principals, by the name they log in with."""
+
+FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX * 2
+"""Longest frame before a login."""
+LOGIN_SECONDS_MAX: Final = 30.0
+
+
+class AuthReply(NamedTuple):
+    error_code: ErrorCode
+    message: str | None
+    data: bytes
+    lifetime_ms: int = 0
+
+
+def own_password(secret: str, user: str) -> str:
+    """Password of one of the nodes' own clients. Derived from their secret, which it does not reveal."""
+    return hmac.digest(secret.encode(), f"chronik {user} process".encode(), "sha256").hex()
+
+
+class Authenticator:
+    def __init__(
+        self,
+        settings: Settings,
+        metadata: MetadataStore,
+        authorizer: Authorizer | None,
+        *,
+        now_ms: Callable[[], int],
+        node_secrets: tuple[str, ...],
+        failures: LoginFailures,
+    ) -> None:
+        self._metadata = metadata
+        self.authorizer = authorizer
+        self.now_ms = now_ms
+        self.mechanisms = tuple(name.strip() for name in settings.sasl_enabled_mechanisms.split(",") if name)
+        self.reauth_ms = settings.connections_max_reauth_ms
+        self._decoy = secrets.token_bytes(32)
+        self._node_secrets = node_secrets
+        self._own_credentials: dict[str, tuple[Credential, ...]] = {}
+        """Of query processes, and of nodes."""
+        self._making = asyncio.Lock()
+        key = settings.delegation_token_secret_key
+        self.token_key = None if key is None else key.encode()
+        self.keys = None if settings.sasl_oauthbearer_jwks is None else KeySource(settings)
+        self._hashing = HashQueue(failures.require_room)
+        self.failures = failures
+
+    # --- credentials ---
+
+    async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
+        """What a SCRAM login is checked against; a decoy for users that there are not."""
+        security = self._metadata.state.security
+        if by_token:
+            token = security.tokens.get(user)
+            if token is not None and self.token_key is not None and token.expires_ms > self.now_ms():
+                return await self._hashing.run(host, token_credential, user, self.token_key, mechanism)
+        elif (found := security.users.get(user, {}).get(mechanism.name)) is not None:
+            return found
+        return decoy_credential(mechanism, user, self._decoy, ITERATIONS_DEFAULT)
+
+    async def own_credentials(self, user: str) -> tuple[Credential, ...]:
+        """Of nodes, and of their clients: one for each secret that nodes believe."""
+        kind = user if user in _OWN_USERS else ""
+        async with self._making:
+            if kind not in self._own_credentials:
+                salt, made = secrets.token_bytes(16), []
+                for secret in self._node_secrets:
+                    password = own_password(secret, kind) if kind else secret
+                    arguments = (MECHANISMS["SCRAM-SHA-256"], password, salt, ITERATIONS_MIN)
+                    made.append(await asyncio.to_thread(make_credential, *arguments))
+                self._own_credentials[kind] = tuple(made)
+        return self._own_credentials[kind]
+
+    def own_client(self, user: str) -> Authenticated:
+        """Who logged in with the nodes' secret: one of their clients, or a node that the cluster knows."""
+        found = _OWN_USERS.get(user)
+        if found is not None:
+            return Authenticated(found)
+        if user not in map(str, self._metadata.state.brokers):
+            raise AuthenticationFailed(INVALID_CREDENTIALS)
+        return Authenticated(NODE_PREFIX + user)
+
+    def plain_credential(self, user: str) -> Credential:
+        found = self._metadata.state.security.users.get(user)
+        if found:
+            return next(iter(found.values()))
+        return decoy_credential(MECHANISMS["SCRAM-SHA-256"], user, self._decoy, ITERATIONS_DEFAULT)
+
+    def token_owner(self, token_id: str) -> Authenticated:
+        token = self._metadata.state.security.tokens.get(token_id)
+        if token is None or token.expires_ms <= self.now_ms():
+            raise AuthenticationFailed(INVALID_CREDENTIALS)
+        return Authenticated(token.owner, token.expires_ms, by_token=True)
+
+    async def fits(self, credential: Credential, password: str, host: str) -> bool:
+        """Whether a password from this address is right; Crowded if it is not even looked at."""
+        return await self._hashing.run(host, password_fits, credential, password)
+
+    def access(self, principal: str, host: str) -> Access:
+        return EVERYTHING if self.authorizer is None else self.authorizer.access(principal, host)
+
+
+class Session:
+    """A connection's login. `needed` says whether anything is served without one."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        host: str,
+        *,
+        needed: bool,
+        principal: str,
+        takes_nodes: bool = False,
+    ) -> None:
+        self._authenticator = authenticator
+        self._takes_nodes = takes_nodes
+        self.host = host
+        self.needed = needed
+        self.principal = principal
+        self.is_authenticated = not needed
+        self.by_token = False
+        self.expires_ms: int | None = None
+        self.access = authenticator.access(principal, host)
+        self.mechanism: str | None = None
+        self.failed = False
+        """Nothing more is answered: the connection ends with the answer that says so."""
+        self.expects_bare = False
+        """The client sends its next messages without Kafka's header (SaslHandshake version 0)."""
+        self._is_busy = False
+        self._scram: ScramServer | None = None
+        self._who: Callable[[], Authenticated] | None = None
+        self._refused: str | None = None
+
+    def serves(self, api_key: ApiKey | None) -> bool:
+        """Whether a request may be answered now; None stands for any that needs a login."""
+        if api_key is not None and api_key in BEFORE_LOGIN:
+            return not self.failed
+        if not self.is_authenticated or self.failed:
+            return False
+        return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
+
+    def handshake(self, mechanism: str) -> ErrorCode:
+        offered = (*self.offered, NODE_MECHANISM) if self._takes_nodes else self.offered
+        if not self.needed and mechanism not in offered:
+            return ErrorCode.illegal_sasl_state
+        if mechanism not in offered:
+            return ErrorCode.unsupported_sasl_mechanism
+        self.mechanism = mechanism
+        self._scram = None
+        self._refused = None
+        return ErrorCode.none
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        return self._authenticator.mechanisms if self.needed else ()
+
+    async def authenticate(self, message: bytes) -> AuthReply:
+        if self.mechanism is None or self._is_busy:
+            self.failed = True
+            return AuthReply(ErrorCode.illegal_sasl_state, "SaslHandshake comes first", b"")
+        self._is_busy = True
+        try:
+            data, found = await self._step(self.mechanism, message)
+        except Crowded as error:
+            self.failed = True
+            await asyncio.sleep(UNSEEN_SECONDS)
+            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
+        except AuthenticationFailed as error:
+            self.failed = True
+            await self._authenticator.failures.punish(self.host, str(error))
+            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
+        finally:
+            self._is_busy = False
+        if found is None:
+            return AuthReply(ErrorCode.none, None, data)
+        return self._log_in(data, found)
+
+    def _log_in(self, data: bytes, found: Authenticated) -> AuthReply:
+        if self.needed and self.is_authenticated and found.principal != self.principal:
+            self.failed = True
+            message = "somebody else logged in on this connection"
+            return AuthReply(ErrorCode.sasl_authentication_failed, message, b"")
+        now_ms = self._authenticator.now_ms()
+        ends = [found.expires_ms] if found.expires_ms is not None else []
+        if self._authenticator.reauth_ms and not found.principal.startswith((NODE_PREFIX, QUERY, HTTP)):
+            ends.append(now_ms + self._authenticator.reauth_ms)
+        self.expires_ms = min(ends) if ends else None
+        self.principal, self.by_token = found.principal, found.by_token
+        self.is_authenticated = True
+        self.access = self._authenticator.access(found.principal, self.host)
+        self._authenticator.failures.forgive(self.host)
+        self.mechanism = None
+        self.expects_bare = False
+        lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
+        return AuthReply(ErrorCode.none, None, data, lifetime)
+
+    async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
+        if len(message) > MESSAGE_BYTES_MAX:
+            raise AuthenticationFailed("the message is too long")
+        if mechanism != NODE_MECHANISM:  # strangers on a node's machine must not keep the node out
+            self._authenticator.failures.require_room(self.host)
+        if mechanism == "PLAIN":
+            return b"", await self._plain(message)
+        if mechanism == "OAUTHBEARER":
+            return await self._oauth(message)
+        return await self._scram_step(mechanism, message)
+
+    async def _plain(self, message: bytes) -> Authenticated:
+        login = plain.read_message(message)
+        credential = self._authenticator.plain_credential(login.user)
+        if not await self._authenticator.fits(credential, login.password, self.host):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        return Authenticated(user_principal(login.user))
+
+    async def _oauth(self, message: bytes) -> tuple[bytes, Authenticated | None]:
+        if self._refused is not None:
+            raise AuthenticationFailed(self._refused)
+        keys = self._authenticator.keys
+        if keys is None:
+            raise AuthenticationFailed("no keys for tokens are set here")
+        token = oauth.read_message(message)
+        try:
+            found = await keys.check(token, self._authenticator.now_ms() / 1000)
+        except AuthenticationFailed as error:
+            self._refused = str(error)
+            return oauth.refusal(), None
+        return b"", found
+
+    async def _scram_step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
+        authenticator = self._authenticator
+        is_node = mechanism == NODE_MECHANISM
+        kind = MECHANISMS["SCRAM-SHA-256" if is_node else mechanism]
+        if self._scram is None:
+            scram = ScramServer(kind, secrets.token_urlsafe(18))
+            first = scram.first(message)
+            if is_node:
+                self._who = lambda: authenticator.own_client(first.user)
+                credentials = await authenticator.own_credentials(first.user)
+            else:
+                self._who = (
+                    (lambda: authenticator.token_owner(first.user))
+                    if first.by_token
+                    else (lambda: Authenticated(user_principal(first.user)))
+                )
+                found = await authenticator.credential(kind, first.user, self.host, by_token=first.by_token)
+                credentials = (found,)
+            self._scram = scram
+            return scram.challenge(*credentials), None
+        scram, self._scram = self._scram, None
+        answer = scram.final(message)
+        assert self._who is not None
+        return answer, self._who()

@@ -1,0 +1,228 @@
+"""What waits for the WAL: which entries the next commit round takes, and which numbers they get. Pure.
+
+Data entries are numbered when they are added, and gather in planned rounds of at most `ROUND_BYTES_MAX`.
+Metadata entries gather apart. They are in whichever round is taken next, however much data waits (S16): by
+themselves if that round has much data, else in front of it. They get their numbers then: each data entry
+leaves `SEQUENCE_STEP - 1` numbers free before its own, and each planned round one round number.
+
+Invariants: within the metadata, and within the data, entries are written in the order in which they were
+added. Sequence numbers grow from entry to entry, round numbers from round to round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from chronik.model import METADATA_TOPIC_ID, StorageError, invariant
+from chronik.records.batch import Buffer
+from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_position
+
+ROUND_BYTES_MAX: Final = 1024 * 1024
+"""Most data in a round. Metadata waits for the round under way, so rounds must be short; larger ones bring no
+more throughput (docs/decisions/0041)."""
+SHARED_BYTES_MAX: Final = 64 * 1024
+"""Most data that metadata shares a round with. With more, it would wait for that data to be written."""
+ROUND_STEP: Final = 2
+"""Distance between the numbers of two planned rounds, so that one of metadata alone fits in between."""
+SEQUENCE_STEP: Final = 1 << 16
+"""Distance between the sequence numbers of two data entries. More metadata entries than fit in between never
+wait for one round: Raft waits for its writes."""
+RESTART_GAP: Final = 1 << 32
+"""Numbers that a start leaves out: more than the one round that was under way before it can have had. That
+round is cut off; should the disk lose the cut, its entries must not look newer than those written since."""
+_METADATA: Final = METADATA_TOPIC_ID.bytes
+
+
+class WalSink(Protocol):
+    """Receives the outcome of an entry; usually a partition's log."""
+
+    def committed(self, token: int) -> None:
+        """The entry appended with this token is on disk, with all of the sink's entries before it."""
+
+    def rejected(self, token: int, error: StorageError) -> None:
+        """The entry is not on disk and never will be."""
+
+
+class Pending(NamedTuple):
+    header: bytes
+    payload: Buffer
+    sink: WalSink
+    token: int
+    sequence: int
+
+
+class Round:
+    """A commit round that is planned, or was taken."""
+
+    __slots__ = ("cuts", "entries", "number", "size_bytes")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.entries: list[Pending] = []
+        self.size_bytes = 0
+        self.cuts: list[Callable[[int], None]] = []
+        """Whom to tell the first sequence number behind this round when it is taken."""
+
+
+class WalQueue:
+    __slots__ = (
+        "_last_round",
+        "_last_sequence",
+        "_metadata",
+        "_metadata_bytes",
+        "_next_round",
+        "_next_sequence",
+        "_open",
+        "_planned",
+        "_wake",
+        "count",
+        "data_bytes",
+        "data_count",
+        "is_awake",
+    )
+
+    def __init__(self, *, next_sequence: int, next_round: int, wake: Callable[[], None]) -> None:
+        """`wake` is called when an entry is added and nobody is going to take it: unless `is_awake`."""
+        self._wake = wake
+        self.is_awake = False
+        """Whether a round is under way or about to start. Whoever takes rounds sets it."""
+        self._last_sequence = next_sequence - 1
+        """Of the last entry that was taken. Planned entries begin at least `SEQUENCE_STEP` behind it."""
+        self._next_sequence = self._last_sequence + SEQUENCE_STEP
+        self._last_round = next_round - 1
+        """Number of the round that was taken last."""
+        self._next_round = self._last_round + ROUND_STEP
+        self._planned: deque[Round] = deque()
+        self._open: Round | None = None
+        """The last planned round, while it may get more entries."""
+        self._metadata: list[Pending] = []
+        self._metadata_bytes = 0
+        self.count = 0
+        """Entries that wait, metadata included."""
+        self.data_count = 0
+        self.data_bytes = 0
+        """Number and size of the data entries that wait. Senders are slowed down by them."""
+
+    @property
+    def next_sequence(self) -> int:
+        """Every entry that is taken from now on has this number or a higher one."""
+        return self._last_sequence + 1
+
+    def waiting(self) -> list[Pending]:
+        """All entries in the order in which they will be written, as far as that is known."""
+        return [*self._metadata, *chain.from_iterable(planned.entries for planned in self._planned)]
+
+    def add(
+        self,
+        kind: int,
+        topic_id: bytes,
+        partition: int,
+        offset: int,
+        payload: Buffer,
+        sink: WalSink,
+        token: int,
+    ) -> None:
+        """Queue an entry; its sink hears of it once it is on disk."""
+        size = len(payload) + ENTRY_HEADER_BYTES
+        if topic_id == _METADATA:
+            header = encode_header(kind, 0, 0, topic_id, partition, offset, payload)
+            self._metadata.append(Pending(header, payload, sink, token, 0))
+            self._metadata_bytes += size
+            self.count += 1
+            if not self.is_awake:
+                self._wake()
+            return
+        planned = self._open
+        if planned is None or planned.size_bytes + size > ROUND_BYTES_MAX:
+            planned = self._plan()
+        sequence = self._next_sequence
+        self._next_sequence = sequence + SEQUENCE_STEP
+        # Encode the header here: at the start of the round all entries would wait for it.
+        header = encode_header(kind, sequence, planned.number, topic_id, partition, offset, payload)
+        planned.entries.append(tuple.__new__(Pending, (header, payload, sink, token, sequence)))
+        planned.size_bytes += size
+        self.data_bytes += size
+        self.data_count += 1
+        self.count += 1
+        if not self.is_awake:
+            self._wake()
+
+    def _plan(self) -> Round:
+        planned = self._open = Round(self._next_round)
+        self._next_round += ROUND_STEP
+        self._planned.append(planned)
+        return planned
+
+    def cut(self, found: Callable[[int], None]) -> None:
+        """Divide what is written into before and after, for a checkpoint.
+
+        Calls `found` with a sequence number: now if nothing waits, else when the round with the last data
+        entry added so far is taken. At that moment these have lower numbers, and nothing else has: the data
+        entries added before `cut`, and the metadata entries added before `found` is called.
+        """
+        if not self.count:
+            found(self.next_sequence)
+            return
+        (self._planned[-1] if self._planned else self._plan()).cuts.append(found)
+        self._open = None
+
+    def take(self) -> Round | None:
+        """The next round: all metadata that waits, alone or before data. None if nothing waits."""
+        if not self.count:
+            return None
+        taken = self._take_alone() if self._is_too_much_data() else self._take_planned()
+        if self._metadata:
+            self._put_in_front(taken)
+        self._last_round = taken.number
+        self.count -= len(taken.entries)
+        self._last_sequence = taken.entries[-1].sequence
+        if not self._planned:
+            self._next_sequence = self._last_sequence + SEQUENCE_STEP
+        for found in taken.cuts:
+            found(self.next_sequence)
+        return taken
+
+    def _is_too_much_data(self) -> bool:
+        """Whether metadata should not wait for the data of the next round. Never twice in a row: data must
+        not wait for a stream of metadata."""
+        if not self._metadata or not self._planned:
+            return False
+        following = self._planned[0]
+        return following.size_bytes > SHARED_BYTES_MAX and following.number - 1 > self._last_round
+
+    def _take_alone(self) -> Round:
+        return Round(self._planned[0].number - 1)
+
+    def _take_planned(self) -> Round:
+        if not self._planned:
+            self._plan()
+        taken = self._planned.popleft()
+        if taken is self._open:
+            self._open = None
+        self.data_count -= len(taken.entries)
+        self.data_bytes -= taken.size_bytes
+        return taken
+
+    def _put_in_front(self, taken: Round) -> None:
+        end = self.next_sequence + len(self._metadata)
+        following = taken.entries or (self._planned[0].entries if self._planned else ())
+        is_room = not following or end <= following[0].sequence
+        invariant(is_room, "more metadata entries wait than there are numbers left before the data")
+        taken.entries[:0] = [
+            entry._replace(header=with_position(entry.header, sequence, taken.number), sequence=sequence)
+            for sequence, entry in enumerate(self._metadata, self.next_sequence)
+        ]
+        taken.size_bytes += self._metadata_bytes
+        self._metadata, self._metadata_bytes = [], 0
+
+    def clear(self) -> list[Pending]:
+        """Remove and return everything that waits; nobody who waits for a cut is told."""
+        gone = self.waiting()
+        self._planned.clear()
+        self._open = None
+        self._metadata, self._metadata_bytes = [], 0
+        self.count = self.data_count = self.data_bytes = 0
+        return gone

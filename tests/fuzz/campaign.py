@@ -1,0 +1,244 @@
+"""Rounds: one door is fed for a while, then the node is killed or stopped and must recover."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from chronik.wire.api import ApiKey
+from tests.fuzz import http_door, kafka_door, peers_door, readers_door, records_door
+from tests.fuzz.beside import Beside
+from tests.fuzz.inputs import Input, Recording
+from tests.fuzz.sending import Sender
+from tests.fuzz.watching import MIB, Watch
+from tests.node import ChronikNode
+from tests.wire import WireClient
+
+Door: TypeAlias = Callable[[random.Random, list[UUID]], Iterator[Input]]
+DOORS: Final[Mapping[str, Door]] = {
+    "kafka": kafka_door.inputs,
+    "records": records_door.inputs,
+    "http": http_door.inputs,
+    "peers": peers_door.inputs,
+    "readers": readers_door.inputs,
+}
+SECRET: Final = "fuzz-secret"
+SENDERS: Final = 8
+MEASURE_S: Final = 2.0
+P99_FACTOR: Final = 10.0
+P99_FLOOR_S: Final = 0.5
+"""The client's p99 may be so many times what it is without us, and is never too long below the floor: the
+senders alone keep a core busy."""
+NODE_GROWTH_MAX: Final = 200 * MIB
+SQL_MEMORY: Final = 256 * MIB
+BUDGETS: Final = {
+    "node": NODE_GROWTH_MAX,
+    "search": 512 * MIB,
+    "sql": SQL_MEMORY + 512 * MIB,
+    "child": 256 * MIB,
+}
+CONFIGS: Final = {
+    records_door.PLAIN: {},
+    records_door.SEARCHABLE: {"searchable": "true"},
+    records_door.COMPACTED: {
+        "cleanup.policy": "compact",
+        "segment.bytes": "1048576",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+}
+
+
+class FuzzNode(ChronikNode):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            folder,
+            env={"CHRONIK_CLUSTER_SECRET": SECRET, "CHRONIK_ADMIN_API_KEY": http_door.API_KEY},
+            cleaner_backoff_ms=500,
+            sql_timeout_ms=3_000,
+            sql_memory_bytes_max=SQL_MEMORY,
+            offsets_topic_partitions=4,
+            transactions_topic_partitions=4,
+            wal_file_bytes=4 * MIB,
+        )
+        self.open_peer_ports()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {name: int(str(self.settings[f"{name}_port"])) for name in ("kafka", "http", "wal", "raft")}
+
+
+class Campaign:
+    """A node, the client beside it, and what was found."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.node = FuzzNode(folder / "node")
+        self.seed = seed
+        self.findings: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.figures: dict[str, float] = {
+            "p99_ms": 0.0,
+            "base_p99_ms": 0.0,
+            "health_ms": 0.0,
+            "node_mib": 0.0,
+        }
+        self._folder = folder
+        self._beside = Beside(self.node.bootstrap)
+        self._base_p99_s = 0.0
+
+    def __enter__(self) -> Campaign:
+        self.node.start()
+        self._beside.create_topic()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.node.kill()
+
+    def measure(self, seconds: float) -> None:
+        """What the client's requests take while nobody disturbs it."""
+        self._beside.start()
+        time.sleep(seconds)
+        self._beside.stop()
+        self._base_p99_s = self._beside.p99_s()
+        self.figures["base_p99_ms"] = self._base_p99_s * 1000
+        self._find("without disturbance", self._beside.problems, "")
+
+    def run(self, seconds: float, doors: Iterable[str], round_seconds: float) -> None:
+        """Rounds of all doors by turns until the time is over, each door at least once."""
+        deadline = time.monotonic() + seconds
+        for number in itertools.count():
+            for door in doors:
+                if number and time.monotonic() >= deadline:
+                    return
+                if number:
+                    self.measure(MEASURE_S)  # a machine with other work is slower by now, for everybody
+                seed = f"{self.seed}/{door}/{number}"
+                ids = self._make_topics(afresh=door == "records")
+                source = DOORS[door](random.Random(seed), [UUID(hex=each) for each in ids.values()])
+                self.round(Recording(door, seed, ids), source, round_seconds, is_kill=number % 2 == 0)
+
+    def replay(self, recording: Recording) -> None:
+        ids = self._make_topics(afresh=False)
+        again = Recording(recording.door, recording.seed, ids)
+        self.round(again, iter(recording.with_ids(ids)), 3600, is_kill=True)
+
+    def round(self, recording: Recording, source: Iterator[Input], seconds: float, *, is_kill: bool) -> None:
+        """One door for so long, or until there is no input left, then a restart."""
+        watch = Watch(self.node, BUDGETS)
+        self._beside.problems.clear()
+        self._beside.start()
+        watch.start()
+        try:
+            problems = asyncio.run(self._feed(recording, source, seconds))
+        finally:
+            self._beside.stop()
+            watch.stop()
+        problems += watch.problems + self._beside.problems
+        p99_s = self._beside.p99_s()
+        if p99_s > max(P99_FLOOR_S, P99_FACTOR * self._base_p99_s):
+            problems.append(
+                f"the client's p99 was {p99_s * 1000:.0f} ms, {self._base_p99_s * 1000:.0f} before"
+            )
+        self._note(p99_s, watch)
+        problems += self._restart(is_kill=is_kill)
+        watch.problems.clear()
+        watch.read_log()  # what stopping, recovery and the first readers wrote
+        problems += watch.problems
+        self.counts[recording.door] += len(recording.inputs)
+        path = self._folder / f"inputs-{recording.seed.replace('/', '-')}.jsonl"
+        if problems:
+            recording.write(path)
+        self._find(f"--seed {self.seed}, round {recording.seed}", problems, f" (inputs: {path})")
+        print(
+            f"{recording.seed}: {len(recording.inputs)} inputs, client p99 {p99_s * 1000:.0f} ms, "
+            f"/health {watch.slowest_s * 1000:.0f} ms, {_peaks(watch)}, {len(problems)} findings",
+            flush=True,
+        )
+
+    # --- parts of a round ---------------------------------------------------------------------------
+
+    async def _feed(self, recording: Recording, source: Iterator[Input], seconds: float) -> list[str]:
+        # A node hangs up on nonsense while it is being sent: asyncio would say so each time.
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
+        sender = Sender(self.node.ports, SECRET.encode())
+        deadline = time.monotonic() + seconds
+        problems: list[str] = []
+
+        async def work() -> None:
+            while time.monotonic() < deadline and self.node.running:
+                one = next(source, None)
+                if one is None:
+                    return
+                recording.inputs.append(one)
+                wrong = await sender.send(one)
+                if wrong is not None:
+                    problems.append(f"input {recording.inputs.index(one) + 1}, {one.what}: {wrong}")
+
+        try:
+            await asyncio.gather(*(work() for _ in range(SENDERS)))
+        finally:
+            sender.close()
+        return problems
+
+    def _restart(self, *, is_kill: bool) -> list[str]:
+        if self.node.running:
+            try:
+                self.node.kill() if is_kill else self.node.stop()
+            except AssertionError as error:
+                return [str(error)]
+        try:
+            self.node.start()
+            return self._beside.check_everything()
+        except AssertionError as error:
+            return [f"no restart: {error}"]
+
+    def _make_topics(self, *, afresh: bool) -> dict[str, str]:
+        """The topics that inputs name, made if they are not there; their ids."""
+        client = WireClient(self.node.kafka_port, timeout_s=60)
+        if afresh:
+            topics = [{"name": name, "topic_id": UUID(int=0)} for name in CONFIGS]
+            client.ask(ApiKey.DELETE_TOPICS, 6, {"topics": topics, "timeout": 30_000})
+        wanted = [
+            {
+                "name": name,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "configs": [{"name": key, "value": value} for key, value in configs.items()],
+            }
+            for name, configs in CONFIGS.items()
+        ]
+        client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": wanted, "timeout": 30_000})
+        answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": name} for name in CONFIGS]})
+        client.close()
+        return {topic.name: topic.topic_id.hex for topic in answer.topics if topic.topic_id is not None}
+
+    def _find(self, where: str, problems: list[str], files: str) -> None:
+        kinds: Counter[str] = Counter()
+        for problem in problems:
+            kinds[problem[:30]] += 1
+            if kinds[problem[:30]] <= 5:  # one cause shows itself again and again
+                self.findings.append(f"{where}: {problem}{files}")
+                print(f"FINDING {self.findings[-1]}", flush=True)
+
+    def _note(self, p99_s: float, watch: Watch) -> None:
+        now = {"p99_ms": p99_s * 1000, "health_ms": watch.slowest_s * 1000}
+        now |= {f"{kind}_mib": peak / MIB for kind, peak in watch.peaks.items()}
+        for name, value in now.items():
+            self.figures[name] = max(self.figures.get(name, 0.0), value)
+
+    def summary(self) -> str:
+        figures = json.dumps({name: round(value, 1) for name, value in self.figures.items()})
+        return f"seed {self.seed}: inputs {dict(self.counts)}, {figures}, {len(self.findings)} findings"
+
+
+def _peaks(watch: Watch) -> str:
+    return ", ".join(f"{kind} {peak // MIB} MiB" for kind, peak in watch.peaks.items())

@@ -1,0 +1,160 @@
+"""Sends an input and says what was wrong with the answer. Connections never outlive their input."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final
+
+import msgspec
+
+from chronik.links.handshake import Handshake, LinkIdentity
+from chronik.links.seal import Seal
+from tests.fuzz import readers_door
+from tests.fuzz.inputs import Input
+from tests.fuzz.peers_door import NODE_ID, framed
+from tests.process import HOST
+
+ANSWER_WITHIN_S: Final = 30.0
+"""What takes longer is a finding; SQL may take its time-out and a little more."""
+RELEASE_WITHIN_S: Final = 20.0
+"""So long a node may hold a connection whose client has closed its side."""
+BROKEN_HTTP_S: Final = 0.3
+"""What breaks HTTP may be waited on for more bytes; so long we listen for an answer."""
+REFUSALS: Final = (501, 503, 504, 505, 507)
+TRACES: Final = (b"Traceback (most recent", b"site-packages", b'File "/', b"Stack Trace")
+
+_READ_BYTES: Final = 1 << 16
+
+
+class Sender:
+    def __init__(self, ports: Mapping[str, int], secret: bytes) -> None:
+        self._ports = ports
+        self._secret = secret
+        self._readers: ProcessPoolExecutor | None = None
+
+    async def _read_beside(self, one: Input) -> str | None:
+        """In a process of its own, which is replaced if an input ends it or blocks it."""
+        if self._readers is None:
+            spawned = multiprocessing.get_context("spawn")
+            self._readers = ProcessPoolExecutor(1, spawned, readers_door.limit_memory)
+        pool, loop = self._readers, asyncio.get_running_loop()
+        try:
+            work = loop.run_in_executor(pool, readers_door.read, one.port, one.pieces[0].data)
+            return await asyncio.wait_for(work, ANSWER_WITHIN_S)
+        except (BrokenProcessPool, TimeoutError) as error:
+            if self._readers is pool:
+                self._readers = None
+                pool.shutdown(wait=False, cancel_futures=True)
+            return f"the reader's process: {error!r}"
+
+    def close(self) -> None:
+        if self._readers is not None:
+            self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def send(self, one: Input) -> str | None:
+        """What was wrong, or None."""
+        if one.port in readers_door.READERS:
+            return await self._read_beside(one)
+        links: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
+        seals: dict[int, Seal] = {}
+        try:
+            for number in sorted({piece.connection for piece in one.pieces}):
+                links[number] = await asyncio.open_connection(HOST, self._ports[one.port])
+                if one.login is not None:
+                    seals[number] = await self._log_in(*links[number], *one.login)
+            with contextlib.suppress(ConnectionError):
+                for number, data in one.pieces:
+                    links[number][1].write(_sealed(data, seals[number]) if number in seals else data)
+                    if len(one.pieces) > 1:
+                        await asyncio.sleep(0)  # let the pieces leave by turns
+            return await self._listen(one, links)
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
+            return f"connection refused or broken: {error!r}" if one.answers else None
+        except TimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S} s"
+        finally:
+            for _, writer in links.values():
+                writer.transport.abort()
+
+    async def _listen(
+        self, one: Input, links: Mapping[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+    ) -> str | None:
+        if one.port == "http":
+            return await _http_answer(one, links[0][0])
+        reader = links[0][0]
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            for _ in range(one.answers):
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                answer = await reader.readexactly(size)
+                if answer[:4] != one.pieces[0].data[8:12]:
+                    return f"the answer has another correlation id: {answer[:4].hex()}"
+        try:
+            async with asyncio.timeout(RELEASE_WITHIN_S):
+                for other, writer in links.values():
+                    with contextlib.suppress(ConnectionError, OSError):
+                        if writer.can_write_eof():
+                            writer.write_eof()
+                        while await other.read(_READ_BYTES):
+                            pass
+        except TimeoutError:
+            return f"the connection was not let go within {RELEASE_WITHIN_S} s"
+        return None
+
+    async def _log_in(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node_id: int, purpose: str
+    ) -> Seal:
+        """Open a link as this node; what seals its frames. ConnectionError if it is refused."""
+        identity = LinkIdentity(node_id, (self._secret,), os.urandom)
+        shaking = Handshake(identity, dial=(NODE_ID, purpose))
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            writer.write(framed(msgspec.msgpack.encode(shaking.hello())))
+            proof = shaking.received(memoryview(await _frame(reader)))
+            writer.write(framed(msgspec.msgpack.encode(proof)))
+            welcome = await _frame(reader)
+        assert shaking.peer is not None
+        assert shaking.peer.sealing is not None
+        assert shaking.peer.opening is not None
+        shaking.received(shaking.peer.opening.opened(memoryview(welcome)))
+        return shaking.peer.sealing
+
+
+def _sealed(data: bytes, seal: Seal) -> bytes:
+    """The frames of `data`, each with its tag; what is no whole frame stays as it is."""
+    out, place = bytearray(), 0
+    while place + 4 <= len(data):
+        size = int.from_bytes(data[place : place + 4], "big")
+        frame = data[place + 4 : place + 4 + size]
+        if not frame or len(frame) < size:
+            break
+        out += framed(frame + seal.tag(frame))
+        place += 4 + size
+    return bytes(out) + data[place:]
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+async def _http_answer(one: Input, reader: asyncio.StreamReader) -> str | None:
+    answer = bytearray()
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN_S if one.answers else BROKEN_HTTP_S):
+            while part := await reader.read(_READ_BYTES):
+                answer += part
+    except TimeoutError:
+        if one.answers:
+            raise
+    if one.answers and not answer.startswith(b"HTTP/1.1 "):
+        return f"no HTTP answer but {bytes(answer[:60])!r}"
+    status = int(answer[9:12] or b"0")
+    if status >= 500 and status not in REFUSALS:
+        return f"status {status}: {bytes(answer[-300:])!r}"
+    if found := [trace for trace in TRACES if trace in answer]:
+        return f"the answer shows {found[0]!r}: {bytes(answer[-300:])!r}"
+    return None

@@ -1,0 +1,1 @@
+"""Closed listeners, by the clients and tools that people use."""

@@ -1,0 +1,126 @@
+"""The audit log: refusals and changes by Kafka and by HTTP, read with the right, written by nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.client import Admin, ClientOptions, Cluster, Consumer, Producer
+from chronik.client.admin import NewTopic
+from chronik.client.login import Login
+from chronik.client.offsets import EARLIEST, LATEST, list_offsets
+from chronik.client.options import BrokerAddress
+from chronik.metadata.commands import AddAcls
+from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, TopicPartition
+from chronik.node import Node
+from chronik.security.acls import AclBinding, Operation, ResourceType
+from chronik.server import audit as audit_module
+from chronik.server.audit import AuditTrail
+from tests.security.test_http_rights import TOPIC, basic, prepare
+from tests.unit.admin.support import HOST, Http, with_node
+
+FIELDS = ("principal", "door", "action", "resource", "allowed")
+CLOSED: dict[str, Any] = {
+    "authorizer": True,
+    "super_users": "User:admin",
+    "listener_security_protocol_map": "KAFKA:SASL_PLAINTEXT",
+}
+
+
+def cluster(node: Node, user: str) -> Cluster:
+    login = Login(mechanism="SCRAM-SHA-256", user=user, password="a password")
+    return Cluster([BrokerAddress(HOST, node.kafka_port)], ClientOptions(login=login, deadline_ms=10_000))
+
+
+async def entries(http: Http, *, at_least: int) -> list[dict[str, Any]]:
+    """Entries without times, oldest first, as soon as there are so many."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (await http.get("/admin/audit", **basic("admin"))).json["entries"]
+            if len(found) >= at_least:
+                return [{key: one[key] for key in FIELDS} for one in reversed(found)]
+            await asyncio.sleep(0.05)
+
+
+def test_refusals_and_changes_of_both_doors_are_there(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        async with cluster(node, "mallory") as client:
+            (refused,) = await Admin(client).delete_topics([TOPIC])
+            assert refused is not None
+        async with cluster(node, "admin") as client:
+            await Admin(client).create_topics([NewTopic(name="made-by-admin")])
+        await http.get(f"/admin/topics/{TOPIC}/messages", **basic("mallory"))
+        await http.get(f"/admin/topics/{TOPIC}", **basic("admin", "wrong"))
+        found = await entries(http, at_least=6)
+        for expected in (
+            ("User:admin", "http", "POST", "/admin/create-topic", True),
+            ("User:mallory", "kafka", "DELETE", f"topic {TOPIC}", False),
+            ("User:admin", "kafka", "create_topics", "made-by-admin", True),
+            ("User:mallory", "http", "GET", f"/admin/topics/{TOPIC}/messages", False),
+            ("", "http", "login", "HTTP: a wrong user or password", False),
+        ):
+            assert dict(zip(FIELDS, expected, strict=True)) in found
+        config = (await http.get(f"/admin/topics/{AUDIT_TOPIC}/config", **basic("admin"))).json["configs"]
+        assert {one["name"]: one["value"] for one in config}["cleanup.policy"] == "delete"
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_clients_read_it_with_the_right_and_never_write_it(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        await entries(http, at_least=1)
+        assert (await http.get("/admin/audit", **basic("ada"))).status == 403
+        tp = TopicPartition(AUDIT_TOPIC, 0)
+        right = AclBinding(
+            resource_type=ResourceType.TOPIC,
+            resource_name=AUDIT_TOPIC,
+            principal="User:ada",
+            operation=Operation.READ,
+        )
+        await node.parts.metadata.submit(AddAcls(bindings=(right,)))
+        async with cluster(node, "ada") as client:
+            end = (await list_offsets(client, {tp: LATEST}))[tp].offset
+            async with Consumer(client) as consumer:
+                consumer.assign({tp: (await list_offsets(client, {tp: EARLIEST}))[tp].offset})
+                values = [json.loads(one.record.value or b"") async for one in consumer.records({tp: end})]
+        assert {"User:admin"} == {value["principal"] for value in values if value["allowed"]}
+        async with cluster(node, "admin") as client, Producer(client) as producer:
+            with pytest.raises(RequestError) as refused:
+                await (await producer.send(AUDIT_TOPIC, b"a lie", partition=0))
+            assert refused.value.code == ErrorCode.invalid_topic_exception
+            (kept,) = await Admin(client).delete_topics([AUDIT_TOPIC])
+            assert kept is not None
+        lie = await http.post(f"/admin/topics/{AUDIT_TOPIC}/messages", {"value": "a lie"}, **basic("admin"))
+        assert lie.status == 400
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_what_is_alike_is_counted_and_what_finds_no_room_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "ENTRIES_MAX", 2)
+    audit = AuditTrail(node_id=1, now_ms=lambda: 7, is_on=True, with_changes=False)
+    for n in (1, 1, 1, 2, 3, 3):
+        audit.denied(f"User:{n}", "h", "kafka", "READ", "topic t")
+    audit.changed("User:9", "h", "kafka", "create_topics", "t")
+    assert audit.dropped == 2
+    assert [(one.principal, one.count) for one in audit.take(10)] == [("User:1", 3), ("User:2", 1)]
+    assert len(audit) == 0
+
+
+@pytest.mark.parametrize("setting", ["off", "denials"])
+def test_what_is_written_is_a_setting(tmp_path: Path, setting: str) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        await http.get(f"/admin/topics/{TOPIC}/messages", **basic("mallory"))
+        if setting == "denials":
+            found = await entries(http, at_least=1)
+            assert [one["allowed"] for one in found] == [False]
+        assert (AUDIT_TOPIC in node.parts.metadata.state.topics) is (setting == "denials")
+
+    with_node(tmp_path, work, **CLOSED, audit_log=setting)

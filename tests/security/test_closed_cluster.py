@@ -1,0 +1,139 @@
+"""Three nodes that serve nobody without a login, their own clients included."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from chronik.client import Admin, ClientOptions, Cluster
+from chronik.client.admin import NewTopic
+from chronik.client.login import Login
+from chronik.client.options import parse_bootstrap
+from chronik.client.security import create_acls, put_user
+from chronik.config import Address, Peer, Settings
+from chronik.model import RequestError
+from chronik.node import Node
+from chronik.security.acls import AclBinding, Operation, ResourceType
+from chronik.server.first_user import write_first_user
+from chronik.server.tls import client_context
+from chronik.testing import free_ports
+from tests.process import HOST
+from tests.tls import make_certificate
+
+SECRET = "what the nodes know"
+
+
+@contextlib.asynccontextmanager
+async def three(folder: Path) -> AsyncIterator[dict[int, Node]]:
+    cert, key = make_certificate(folder)
+    ports = free_ports(12)
+    peers = tuple(
+        Peer(
+            id=number,
+            kafka=Address(HOST, ports[4 * number - 4]),
+            wal=Address(HOST, ports[4 * number - 3]),
+            raft=Address(HOST, ports[4 * number - 2]),
+            http=Address(HOST, ports[4 * number - 1]),
+        )
+        for number in (1, 2, 3)
+    )
+    nodes = {}
+    for peer in peers:
+        assert peer.http is not None
+        settings = Settings(
+            data_dir=folder / str(peer.id),
+            node_id=peer.id,
+            peers=peers,
+            kafka_port=peer.kafka.port or 0,
+            wal_port=peer.wal.port or 0,
+            raft_port=peer.raft.port or 0,
+            http_port=peer.http.port or 0,
+            advertise=peer.kafka,
+            listener_security_protocol_map="KAFKA:SASL_SSL",
+            kafka_tls_cert=cert,
+            kafka_tls_key=key,
+            cluster_secret=SECRET,
+            authorizer=True,
+            default_replication_factor=3,
+            min_insync_replicas=2,
+            offsets_topic_partitions=3,
+            transactions_topic_partitions=3,
+            group_initial_rebalance_delay_ms=0,
+        )
+        nodes[peer.id] = Node(settings)
+    write_first_user(folder / "1", "admin", "admin's password")
+    try:
+        await asyncio.gather(*(node.start() for node in nodes.values()))
+        yield nodes
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes.values()))
+
+
+def bootstrap(nodes: dict[int, Node]) -> str:
+    return ",".join(f"{HOST}:{node.settings.kafka_port}" for node in nodes.values())
+
+
+async def test_transactions_groups_and_failover(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes, asyncio.timeout(120):
+        cert = nodes[1].settings.kafka_tls_cert
+        login = Login(mechanism="SCRAM-SHA-512", user="admin", password="admin's password")
+        options = ClientOptions(tls=client_context(cert), login=login, deadline_ms=60_000)
+        async with Cluster(parse_bootstrap(bootstrap(nodes)), options) as cluster:
+            await put_user(cluster, "alice", "alice's password")
+            (made,) = await Admin(cluster).create_topics([NewTopic(name="orders", partitions=6)])
+            assert not isinstance(made, RequestError)
+            rights = (
+                (ResourceType.TOPIC, "orders", Operation.WRITE),
+                (ResourceType.TOPIC, "orders", Operation.READ),
+                (ResourceType.GROUP, "readers", Operation.READ),
+                (ResourceType.TRANSACTIONAL_ID, "writer", Operation.WRITE),
+            )
+            bindings = [
+                AclBinding(
+                    resource_type=kind, resource_name=name, principal="User:alice", operation=operation
+                )
+                for kind, name, operation in rights
+            ]
+            await create_acls(cluster, bindings)
+        given = {
+            "bootstrap_servers": bootstrap(nodes),
+            "security_protocol": "SASL_SSL",
+            "ssl_context": client_context(cert),
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "alice's password",
+        }
+        async with AIOKafkaProducer(**given, transactional_id="writer", acks="all") as producer:
+            # Partitions on every node: the coordinator writes its markers through the others' listeners.
+            for batch in range(4):
+                if batch == 2:
+                    await nodes[3].stop()
+                async with producer.transaction():
+                    for partition in range(6):
+                        await producer.send("orders", f"{batch}".encode(), partition=partition)
+        consumer = AIOKafkaConsumer(
+            "orders",
+            group_id="readers",
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            **given,
+        )
+        async with consumer:
+            seen = [(await consumer.getone()).value for _ in range(24)]
+        assert sorted(seen) == [b"0"] * 6 + [b"1"] * 6 + [b"2"] * 6 + [b"3"] * 6
+
+
+@pytest.mark.parametrize("secret", ["guessed", ""])
+async def test_a_stranger_does_not_pass_for_a_node(tmp_path: Path, secret: str) -> None:
+    async with three(tmp_path) as nodes, asyncio.timeout(60):
+        cert = nodes[1].settings.kafka_tls_cert
+        login = Login(mechanism="CHRONIK-NODE", user="2", password=secret)
+        options = ClientOptions(tls=client_context(cert), login=login, deadline_ms=5_000)
+        with pytest.raises(RequestError):
+            async with Cluster(parse_bootstrap(bootstrap(nodes)), options) as cluster:
+                await cluster.probe()

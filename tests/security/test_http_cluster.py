@@ -1,0 +1,40 @@
+"""HTTP on three closed nodes: they ask each other as themselves, whoever asked them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.security.test_closed_cluster import three
+from tests.security.test_http_rights import basic
+from tests.unit.admin.support import Http
+
+ADMIN = basic("admin", "admin's password")
+
+
+async def test_nodes_ask_each_other_and_hand_over_what_they_saw(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes, asyncio.timeout(60):
+        https = [Http(node.http_port) for node in nodes.values()]
+        for number, http in enumerate(https):
+            report = (await http.get("/admin/nodes", **ADMIN)).json["nodes"]
+            assert [one["reachable"] for one in report] == [True] * 3, report
+            assert (await http.get(f"/admin/topics/refused-by-{number}", **basic("nobody"))).status == 401
+            assert (await http.get("/_node/indices")).status == 401
+        body = {"name": "orders", "partitions": 3, "config": {"searchable": True}}
+        assert (await https[0].post("/admin/create-topic", body, **ADMIN)).status == 200
+        for partition in range(3):
+            record = {"value": "found", "partition": partition}
+            assert (await https[0].post("/admin/topics/orders/messages", record, **ADMIN)).status == 200
+        found: dict[str, Any] = {"_shards": {"failed": 1}}
+        async with asyncio.timeout(20):  # a process that connects without its login waits longer than that
+            while found["_shards"]["failed"]:
+                found = (await https[1].post("/orders/_search", {}, **ADMIN)).json
+                await asyncio.sleep(0.1)
+        assert found["hits"]["total"]["value"] == 3
+        while True:
+            entries = (await https[2].get("/admin/audit", **ADMIN)).json["entries"]
+            refused = {one["node_id"] for one in entries if one["action"] == "GET" and not one["allowed"]}
+            if refused == set(nodes):
+                break
+            await asyncio.sleep(0.1)

@@ -1,0 +1,87 @@
+"""Named API keys: made once, kept as digests, revoked at once; read-only ones change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.admin.endpoint import HttpAccess
+from chronik.admin.routes import ENDPOINTS
+from chronik.node import Node
+from tests.security.test_http_rights import TOPIC, basic, call, prepare
+from tests.unit.admin.support import Http, with_node
+
+ADMIN = basic("admin")
+CLOSED: dict[str, Any] = {"authorizer": True, "super_users": "User:admin", "admin_api_key": "the old key"}
+
+QUERIES = {one.name for one in ENDPOINTS if one.path.startswith("/_") or one.path.endswith("/_search")}
+"""They would start the query processes, and their rights are those of other endpoints."""
+
+OTHERS = {"delete_topic", "revoke_key", "make_key", "session", "log_in", "log_out"}
+
+
+async def made(http: Http, name: str, *, read_only: bool = False) -> dict[str, str]:
+    answer = await http.post("/admin/keys", {"name": name, "read_only": read_only}, **ADMIN)
+    assert answer.status == 200, answer.body
+    return {"x-api-key": answer.json["key"]}
+
+
+def test_a_key_may_do_what_it_was_made_for(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        full, looking = await made(http, "full"), await made(http, "looking", read_only=True)
+        for one in ENDPOINTS:
+            if one.name in OTHERS or one.name in QUERIES:
+                continue
+            old = (await call(http, one, {"authorization": "Bearer the old key"})).status
+            assert (await call(http, one, full)).status == old, one.path
+            allowed = (await call(http, one, looking)).status not in (401, 403)
+            assert allowed is (one.access is not HttpAccess.CHANGE), one.path
+        assert (await http.get("/_node/indices", **looking)).status == 403
+        listed = (await http.get("/admin/keys", **ADMIN)).json["keys"]
+        assert [(key["name"], key["read_only"]) for key in listed] == [("full", False), ("looking", True)]
+        assert (await http.post("/admin/keys", {"name": "full"}, **ADMIN)).status == 409
+        assert (await http.post("/admin/keys", {"name": "admin_api_key"}, **ADMIN)).status == 409
+        assert (await http.post("/admin/keys", {"name": "a b"}, **ADMIN)).status == 400
+        assert (await http.call("DELETE", "/admin/keys/looking", headers=ADMIN)).status == 200
+        assert (await http.get(f"/admin/topics/{TOPIC}", **looking)).status == 401
+        assert (await http.get(f"/admin/topics/{TOPIC}", **full)).status == 200
+        kept = node.settings.data_dir
+        written = b"".join(path.read_bytes() for path in kept.rglob("*") if path.is_file())
+        assert full["x-api-key"].encode() not in written
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_keys_survive_a_restart_and_work_without_an_authorizer(tmp_path: Path) -> None:
+    found: dict[str, dict[str, str]] = {}
+
+    async def first(node: Node, http: Http) -> None:
+        old = {"x-api-key": "the old key"}
+        answer = await http.post("/admin/keys", {"name": "looking", "read_only": True}, **old)
+        found["looking"] = {"x-api-key": answer.json["key"]}
+
+    async def second(node: Node, http: Http) -> None:
+        assert (await http.get("/admin/topics/t/messages", **found["looking"])).status == 404
+        assert (await http.get("/admin/topics/t/messages")).status == 401
+        assert (await http.post("/admin/create-topic", {"name": "t"}, **found["looking"])).status == 403
+        assert (await http.post("/admin/create-topic", {"name": "t"})).status == 401
+
+    with_node(tmp_path, first, admin_api_key="the old key")
+    with_node(tmp_path, second, admin_api_key="the old key")
+
+
+@pytest.mark.parametrize("needs_key", [False, True])
+def test_what_is_open_without_a_login_is_a_setting_and_names_nothing(tmp_path: Path, needs_key: bool) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        for path in ("/health", "/ready", "/metrics"):
+            answer = await http.get(path)
+            assert (answer.status == 401) is needs_key
+            assert TOPIC.encode() not in answer.body
+        assert TOPIC.encode() in (await http.get("/metrics", **ADMIN)).body
+        assert TOPIC.encode() not in (await http.get("/metrics", **basic("mallory"))).body
+
+    with_node(tmp_path, work, **CLOSED, metrics_need_key=needs_key, health_needs_key=needs_key)

@@ -1,0 +1,159 @@
+"""One record's way, told by a node: which batch, where it lies, how its transaction ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chronik.admin.explaining import RecordQuestion, look_into_archive
+from chronik.client import Admin, Cluster, Producer, Transaction
+from chronik.model import TopicPartition
+from chronik.node import Node
+from chronik.published.steps import PublishedStep, step_path
+from chronik.records.batch import read_header
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+from chronik.storage.locating import is_checkpointed, locate_batch
+from tests.unit.admin.support import Http, with_node
+
+TP = TopicPartition("orders", 0)
+
+
+async def asked(http: Http, offset: int, topic: str = "orders", partition: int = 0) -> Any:
+    answer = await http.get(f"/admin/topics/{topic}/explain?partition={partition}&offset={offset}")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def write(cluster: Cluster) -> None:
+    """Offset 0 alone; 1 and its marker 2 committed; 3 and its marker 4 aborted; 5 in an open transaction."""
+    async with Producer(cluster) as producer:
+        await (await producer.send("orders", b"alone", partition=0))
+    transaction = Transaction(cluster, "billing")
+    async with Producer(cluster, transaction=transaction) as producer:
+        for end in (transaction.commit, transaction.abort):
+            await transaction.begin()
+            await (await producer.send("orders", b"in a transaction", partition=0))
+            await end(producer)
+        await transaction.begin()
+        await (await producer.send("orders", b"open", partition=0))
+
+
+def test_a_records_batch_place_and_transaction(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster:
+            await write(cluster)
+        found = [await asked(http, offset) for offset in range(6)]
+        batches = [one["batch"] for one in found]
+        ends = [None, "committed", None, "aborted", None, "open"]
+        assert [one["transaction"] for one in batches] == ends
+        assert [one["marker"] for one in batches] == [None, None, "commit", None, "abort", None]
+        assert [one["is_transactional"] for one in batches] == [False] + 5 * [True]
+        assert [one["producer_id"] is None for one in batches] == [True] + 5 * [False]
+        assert {(one["high_watermark"], one["last_stable_offset"]) for one in found} == {(6, 5)}
+        assert {one["replicas"][0]["facts"]["stage"] for one in found} == {"wal"}
+
+        await node.parts.store.checkpoint()
+        log = node.parts.replicas.leader(TP).log
+        for in_memory in (True, False):
+            while not in_memory and log.drop_cached():
+                pass
+            assert bool(log.tail) is in_memory
+            for offset, batch in enumerate(batches):
+                again = await asked(http, offset)
+                (replica,) = again["replicas"]
+                told = replica["facts"]
+                assert again["batch"] == batch
+                assert (told["stage"], told["is_in_file"], replica["is_leader"]) == (
+                    "checkpointed",
+                    True,
+                    True,
+                )
+                data = (tmp_path / told["segment"]).read_bytes()
+                header = read_header(data, told["position"])
+                assert header.base_offset == batch["base_offset"] == offset
+                assert header.size_bytes == batch["size_bytes"]
+
+        # The same offset in another epoch is another batch: one that came after a truncation.
+        place = await locate_batch(log, 0)
+        assert place is not None
+        other = place.header._replace(leader_epoch=place.header.leader_epoch + 1)
+        assert await is_checkpointed(node.parts.store.disk, node.parts.store.root, log, 0, place.header)
+        assert not await is_checkpointed(node.parts.store.disk, node.parts.store.root, log, 0, other)
+
+    with_node(tmp_path, work)
+
+
+def test_offsets_that_no_record_has(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        for _ in range(3):
+            await http.post("/admin/topics/orders/messages", {"value": "v"})
+        partition = node.parts.replicas.leader(TP)
+        restored = bytearray(
+            build_batch([Record(key=None, value=b"v", timestamp_ms=1, offset=0)], base_offset=10)
+        )
+        partition.append_restored(memoryview(restored), 3, now_ms=1)
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster:
+            await Admin(cluster).delete_records({TP: 2})
+
+        assert (await asked(http, 2))["batch"]["base_offset"] == 2
+        gap = await asked(http, 5)
+        assert (gap["batch"], gap["replicas"][0]["facts"]["segment"]) == (None, None)
+        await node.parts.store.checkpoint()
+        while partition.log.drop_cached():
+            pass
+        assert not partition.log.tail
+        assert (await asked(http, 5))["batch"] is None
+        for question, status, words in (
+            ("partition=0&offset=1", 400, "retention or DeleteRecords removed everything before 2"),
+            ("partition=0&offset=11", 400, "has not been written yet: the last one is 10"),
+            ("partition=1&offset=0", 404, "has the partitions 0 to 0, not 1"),
+            ("partition=0", 400, "offset"),
+        ):
+            answer = await http.get(f"/admin/topics/orders/explain?{question}")
+            assert answer.status == status, question
+            assert words in answer.json["message"]
+        assert (await http.get("/admin/topics/nobody/explain?partition=0&offset=0")).status == 404
+
+    with_node(tmp_path, work)
+
+
+def step(version: int, **fields: Any) -> PublishedStep:
+    return PublishedStep(version=version, topic="orders", **{"topic_id": "now", **fields})
+
+
+@pytest.mark.parametrize(
+    ("offset", "state", "number", "files"),
+    [
+        (4, "archived", 1, ("a", "b")),
+        (12, "archived", 2, ("all",)),
+        (23, "archived", 3, ("all",)),
+        (30, "expired", 4, ()),
+        (40, "waiting", None, ()),
+    ],
+)
+def test_where_the_archive_has_a_record(
+    tmp_path: Path, offset: int, state: str, number: int | None, files: tuple[str, ...]
+) -> None:
+    steps = [
+        step(0, topic_id="before", ranges={"0": (0, 99)}, offsets={"0": 99}, moves={"s": "deleted"}),
+        step(1, ranges={"0": (0, 10)}, offsets={"0": 10}, moves={"s1": "a", "s2": "b"}),
+        step(2, ranges={"0": (10, 20)}, offsets={"0": 20}, moves={"s3": "c"}),
+        step(3, ranges={"0": (20, 30), "1": (0, 99)}, offsets={"0": 30, "1": 99}, moves={"s4": "d"}),
+        step(4, ranges={"0": (30, 40)}, offsets={"0": 40}, moves={"s5": "e"}),
+        step(5, kind="compact", moves={"s6": "both"}, removes=("c", "d")),
+        step(6, kind="compact", moves={"s7": "all"}, removes=("both",)),
+        step(7, kind="expire", removes=("e",)),
+    ]
+    for one in steps:
+        path = tmp_path / step_path("orders", one.version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(one))
+    question = RecordQuestion(topic="orders", topic_id="now", partition=0, offset=offset)
+    found = look_into_archive(tmp_path, question)
+    assert (found.state, found.step, found.files, found.next_offset) == (state, number, files, 40)

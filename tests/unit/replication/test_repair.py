@@ -1,0 +1,117 @@
+"""A replica whose disk lost records gives them up only when nothing counts on it any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronik.metadata.values import PartitionRegistration as Assignment
+from chronik.model import ErrorCode, RequestError
+from chronik.replication.partition import Partition
+from chronik.storage.log_parts import SegmentDamage
+from chronik.storage.soundness import sound_until
+from tests.segments import flip_bit
+from tests.unit.replication.support import Alone, Replicas, context, put
+from tests.unit.storage.support import opened
+
+BATCHES = 40
+
+
+class Remembering(Alone):
+    def __init__(self, *, is_allowed: bool = True) -> None:
+        self.is_allowed = is_allowed
+        self.begun: list[SegmentDamage] = []
+
+    def may_begin(self, partition: Partition) -> bool:
+        return self.is_allowed
+
+    def begin(self, partition: Partition, damage: SegmentDamage) -> None:
+        self.begun.append(damage)
+
+
+def assignment(leader: int, isr: tuple[int, ...], epoch: int, partition_epoch: int) -> Assignment:
+    return Assignment(
+        partition=0,
+        replicas=(1, 2, 3),
+        isr=isr,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=partition_epoch,
+    )
+
+
+async def fill(root: Path) -> list[Path]:
+    """A log of several segments, closed; its sealed files."""
+    async with opened(root) as (store, _):
+        partition = Replicas(store).add("orders", segment_bytes=2048)
+        for number in range(BATCHES):
+            put(partition, (b"k", b"v" * 200), now_ms=1000 + number)
+        await store.wal.drained()
+    return sorted((root / "topics" / "orders-0").glob("*.log"))[:-1]
+
+
+async def test_a_damaged_batch_is_not_skipped_while_another_replica_is_in_sync(tmp_path: Path) -> None:
+    damaged = (await fill(tmp_path))[1]
+    flip_bit(damaged, 150)
+    around = Remembering()
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store, context(around)).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, (1, 2), 1, 1))
+        end = partition.log_end_offset
+        with pytest.raises(RequestError) as refused:
+            await partition.read(int(damaged.stem), 10_000, end)
+        assert refused.value.code == ErrorCode.not_leader_or_follower
+        assert [found.segment.path for found in around.begun] == [damaged]
+        with pytest.raises(RequestError):
+            await partition.read(int(damaged.stem), 10_000, end)
+        assert len(around.begun) == 1, "one repair at a time"
+        segments = partition.log.segments
+        assert sound_until(segments, around.begun[0].segment) == int(damaged.stem)
+
+
+@pytest.mark.parametrize(("isr", "is_allowed"), [((1,), True), ((1, 2), False)], ids=["alone", "too often"])
+async def test_the_rest_is_served_if_there_is_no_repair(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, isr: tuple[int, ...], is_allowed: bool
+) -> None:
+    damaged = (await fill(tmp_path))[1]
+    flip_bit(damaged, 150)
+    around = Remembering(is_allowed=is_allowed)
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store, context(around)).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, isr, 1, 1))
+        found = await partition.read(int(damaged.stem), 10_000, partition.log_end_offset)
+        assert found.size_bytes
+        assert around.begun == []
+        assert "lost on this disk, reading goes on" in caplog.text
+
+
+async def test_two_damaged_neighbours_are_cut_together(tmp_path: Path) -> None:
+    first, second = (await fill(tmp_path))[1:3]
+    flip_bit(first, first.stat().st_size - 10)
+    flip_bit(second, 150)
+    async with opened(tmp_path) as (store, _):
+        log = Replicas(store).add("orders", segment_bytes=2048).log
+        damaged = next(one for one in log.segments if one.path == second)
+        assert sound_until(log.segments, damaged) == int(first.stem)
+
+
+async def test_a_log_is_cut_only_in_a_new_epoch_in_which_others_lead_and_are_in_sync(tmp_path: Path) -> None:
+    damaged = (await fill(tmp_path))[1]
+    flip_bit(damaged, 150)
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store, context(Remembering())).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, (1, 2), 1, 1))
+        away = assignment(2, (2,), 2, 2)
+        assert partition.reset_at(away) is None, "it is not damaged"
+        with pytest.raises(RequestError):
+            await partition.read(int(damaged.stem), 10_000, partition.log_end_offset)
+        assert partition.reset_at(away) is None, "nobody knows from where"
+        partition.repair_from(12)
+        assert partition.reset_at(away) == 12
+        assert partition.reset_at(assignment(2, (2,), 1, 2)) is None, "what it acknowledged counts"
+        assert partition.reset_at(assignment(2, (1, 2), 2, 2)) is None, "it is in sync"
+        assert partition.reset_at(assignment(1, (1, 2), 2, 2)) is None, "it leads"
+        assert partition.reset_at(assignment(-1, (2,), 2, 2)) is None, "nobody leads"
+        partition.repair_failed()
+        assert partition.reset_at(away) is None

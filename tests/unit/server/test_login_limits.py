@@ -1,0 +1,137 @@
+"""Somebody who guesses keeps others neither out nor waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from chronik.metadata.commands import SetQuota
+from chronik.model import ErrorCode
+from chronik.security.quotas import BURST_SECONDS
+from chronik.security.scram import password_fits
+from chronik.server import hash_queue, login_failures, sasl
+from chronik.server.hash_queue import HashQueue
+from chronik.server.login_failures import WAITING_PER_HOST_MAX, Crowded, LoginFailures
+from chronik.wire.api import ApiKey
+from chronik.wire.schema import decode_response, encode_request
+from tests.unit.server.test_login import address, closed
+
+GUESSES = 60
+
+
+async def plain(port: int, host: str, user: str, password: str) -> ErrorCode:
+    """A new connection from this address that logs in by PLAIN."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    message = f"\0{user}\0{password}".encode()
+    try:
+        for api, version, fields in (
+            (ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+            (ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": message}),
+        ):
+            writer.write(encode_request(api, version, 1, "tester", fields))
+            answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            code: ErrorCode = decode_response(api, version, answer, 0)[1].error_code
+        return code
+    finally:
+        writer.close()
+
+
+async def test_a_guesser_does_not_keep_a_login_from_elsewhere_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guesses come first, all at once. The login of another address has its turn after the one that is
+    being hashed; and after a few failures, guesses are not hashed at all."""
+    hashed: list[str] = []
+    go_on = threading.Event()
+
+    def slow(credential: object, password: str) -> bool:
+        hashed.append(password)
+        assert go_on.wait(30)
+        return password_fits(credential, password)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sasl, "password_fits", slow)
+    for name in ("DELAY_SECONDS", "DELAY_SECONDS_MAX"):
+        monkeypatch.setattr(login_failures, name, 1.0)
+    async with closed(tmp_path) as node, asyncio.TaskGroup() as tasks:
+        port = address(node).port
+        guesses = [
+            tasks.create_task(plain(port, "127.0.0.1", "alice", f"guess {number}"))
+            for number in range(GUESSES)
+        ]
+        queue = node.node.parts.security.authenticator._hashing  # type: ignore[union-attr]
+        async with asyncio.timeout(30):
+            while queue._waiting < GUESSES - 1:  # noqa: ASYNC110 (the node has no event for it)
+                await asyncio.sleep(0.01)
+            login = tasks.create_task(plain(port, "127.0.0.2", "alice", "password of alice"))
+            while queue._waiting < GUESSES:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        go_on.set()
+        assert await login == ErrorCode.none
+        assert hashed.index("password of alice") <= 2
+        codes = set(await asyncio.gather(*guesses))
+        assert codes == {ErrorCode.sasl_authentication_failed}
+        assert len(hashed) < GUESSES, "an address that keeps failing is not even looked at"
+
+
+async def test_an_address_that_keeps_failing_is_refused_before_its_password_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, host: host == "127.0.0.1")
+    async with closed(tmp_path) as node:
+        port = address(node).port
+        refused = await plain(port, "127.0.0.1", "alice", "password of alice")
+        assert refused == ErrorCode.sasl_authentication_failed
+        assert await plain(port, "127.0.0.2", "alice", "password of alice") == ErrorCode.none
+
+
+async def test_addresses_take_turns_and_have_their_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hash_queue, "WAITING_PER_HOST_MAX", 3)
+    monkeypatch.setattr(hash_queue, "WAITING_MAX", 5)
+    served: list[str] = []
+    queue = HashQueue(lambda _: None)
+    go_on = threading.Event()
+    running = [asyncio.ensure_future(queue.run("a", go_on.wait, 30))]
+    await asyncio.sleep(0)
+    names = ["a1", "a2", "a3", "b1", "c1"]
+    running += [asyncio.ensure_future(queue.run(name[0], served.append, name)) for name in names]
+    await asyncio.sleep(0)
+    for host in ("a", "d"):
+        with pytest.raises(Crowded):
+            await queue.run(host, served.append, "too much")
+    running[2].cancel()
+    go_on.set()
+    await asyncio.gather(*running, return_exceptions=True)
+    assert served == ["a1", "b1", "c1", "a3"]
+    assert await queue.run("a", lambda: "there is room again") == "there is room again"
+
+
+async def test_who_waits_for_ten_failures_may_not_try_again() -> None:
+    failures = LoginFailures()
+    waiting = [asyncio.ensure_future(failures.punish("a", "wrong")) for _ in range(WAITING_PER_HOST_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(Crowded):
+        failures.require_room("a")
+    failures.require_room("b")
+    for one in waiting:
+        one.cancel()
+
+
+async def test_an_address_may_connect_as_often_as_its_quota_says(tmp_path: Path) -> None:
+    """Asked when a connection comes, before anything it says; other addresses have quotas of their own."""
+
+    async def is_served(port: int, host: str) -> bool:
+        try:
+            return await plain(port, host, "alice", "password of alice") == ErrorCode.none
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return False
+
+    async with closed(tmp_path) as node:
+        parts, port = node.node.parts, address(node).port
+        quota = {"connection_creation_rate": 2.5 / BURST_SECONDS}
+        await parts.metadata.submit(SetQuota(entity=(("ip", "127.0.0.1"),), values=quota))
+        assert [await is_served(port, "127.0.0.1") for _ in range(4)] == [True, True, False, False]
+        assert [await is_served(port, "127.0.0.2") for _ in range(4)] == [True] * 4
+        assert parts.listener.stats.refused["per_ip_rate"] == 2

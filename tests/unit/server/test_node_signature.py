@@ -1,0 +1,58 @@
+"""What a node signs is good for one request to one node, for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.server.node_signature import AGE_MS_MAX, NodeSignature
+
+NOW = [1_000_000]
+
+
+def node(node_id: int, *secrets: str) -> NodeSignature:
+    return NodeSignature(secrets or ("secret",), node_id, lambda: NOW[0])
+
+
+def signed(to: int = 2, by: NodeSignature | None = None) -> str:
+    header = (by or node(1)).header(to, "POST", "/_node/search", b"body")
+    scheme, _, given = header.partition(" ")
+    assert scheme == "Chronik-Node"
+    return given
+
+
+def test_a_request_is_believed_once() -> None:
+    other, given = node(2), signed()
+    found = other.check(given, "POST", "/_node/search")
+    assert found is not None
+    assert found.node_id == 1
+    assert found.fits(b"body")
+    assert not found.fits(b"another body")
+    assert other.check(given, "POST", "/_node/search") is None
+    assert other.check(signed(), "POST", "/_node/search") is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "method", "path"),
+    [
+        (signed(to=3), "POST", "/_node/search"),
+        (signed(by=node(1, "another secret")), "POST", "/_node/search"),
+        (signed(), "GET", "/_node/search"),
+        (signed(), "POST", "/_node/audit"),
+        ("9" + signed(), "POST", "/_node/search"),
+        ("", "POST", "/_node/search"),
+        ("1 2 3 4 \xe9", "POST", "/_node/search"),
+    ],
+)
+def test_everything_is_signed(given: str, method: str, path: str) -> None:
+    assert node(2).check(given, method, path) is None
+
+
+def test_an_old_request_is_not_believed() -> None:
+    given = signed()
+    NOW[0] += AGE_MS_MAX + 1
+    assert node(2).check(given, "POST", "/_node/search") is None
+
+
+def test_two_secrets_are_believed_while_one_replaces_the_other() -> None:
+    assert node(2, "new", "secret").check(signed(), "POST", "/_node/search") is not None
+    assert node(2, "new").check(signed(), "POST", "/_node/search") is None

@@ -1,0 +1,79 @@
+"""The benchmarks can fail: a figure that misses its bar is red, and no samples are no figure."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from rich.console import Console
+
+from bench import compaction, history, profiles, query
+from bench.bars import end, unmeasured, verdict
+from bench.cluster import AIMS, table
+from bench.cluster_inside import quantile
+from bench.windows import percentile
+from chronik.storage.wal import PROFILES
+
+
+def test_no_samples_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        percentile([], 0.99)
+    with pytest.raises(ValueError, match="no samples"):
+        quantile({0.1: 0, math.inf: 0}, 0.99)
+    assert quantile({0.1: 10, math.inf: 10}, 0.5) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("figure", AIMS)
+def test_every_bar_can_be_missed_and_reached(figure: str) -> None:
+    bar = AIMS[figure].bar
+    found = {verdict(bar, value, value) for value in (-1.0, 0.0, 0.5, 1.0, 100.0, 1e9)}
+    assert found == {True, False}
+
+
+def test_what_misses_its_bar_is_named() -> None:
+    slow, quick = "one message acks=all, p99 ms", "long poll answered after the commit, p50 ms"
+    _, missed = table({slow: {"kafka": [10.0], "chronik": [21.0]}, quick: {"chronik": [0.2]}, "other": {}})
+    assert missed == [slow]
+
+
+def test_a_bar_that_nobody_measured_is_missed() -> None:
+    assert unmeasured(["a", "b"], {"a": 1.0}) == ["b: no load measured it"]
+    assert (end(Console(quiet=True), []), end(Console(quiet=True), ["b"])) == (0, 1)
+
+
+def test_query_figures_and_compaction_can_miss_their_bars() -> None:
+    assert query.is_missed("search, p50 ms", 21.0)
+    assert not query.is_missed("search, p50 ms", 19.0)
+    quiet, hurt = [[1.0] * 10] * 3, [[10.0] * 10] * 3
+
+    def windows(latencies: list[list[float]]) -> list[compaction.Window]:
+        return [compaction.Window(one, 1.0, 1.0, 0.1, 0.1) for one in latencies]
+
+    assert compaction.report(windows(quiet), windows(quiet)) == []
+    assert len(compaction.report(windows(quiet), windows(hurt))) == len(compaction.RATIOS_MAX)
+
+
+def test_readers_of_history_that_hurt_are_named() -> None:
+    quiet, hurt = [[1.0] * 10] * 3, [[10.0] * 10] * 3
+    assert history.report(quiet, quiet, 1e6) == []
+    assert len(history.report(quiet, hurt, 1e6)) == len(history.RATIOS_MAX)
+    assert history.report(quiet, quiet, 0.0) == ["no history was read"]
+
+
+def test_the_page_has_the_figures_of_every_profile() -> None:
+    """S20: those of the last run, between marks that the next run finds again."""
+    page = profiles.PAGE.read_text()
+    block = page.split(profiles.BEGIN)[1].split(profiles.END)[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in block.strip().splitlines()]
+    assert rows == ["profile", "---", *PROFILES]
+    found = {profile: {profiles.ONE_RECORD: 1.25, "records/s": 1234.5} for profile in PROFILES}
+    again = profiles.with_figures(page, profiles.markdown(found))
+    assert again.count("| ultra | 1.25 | 1,234 |") == 1
+    assert profiles.with_figures(again, block.lstrip()) == page
+
+
+def test_a_profile_that_is_too_slow_is_named() -> None:
+    assert set(profiles.BARS_MS) == set(PROFILES)
+    found = {profiles.ONE_RECORD: 1.0, profiles.TOPIC_CREATION: 7.0}
+    assert profiles.missed("high", found) == []
+    assert profiles.missed("ultra", found) == ["ultra: topic creation p50, ms 7.00, not below 5"]
