@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import secrets
 import struct
 import sys
 from importlib.abc import MetaPathFinder
@@ -53,9 +54,11 @@ def _install(module: ModuleType) -> None:
     kind = module.KafkaConnection
     on_frame = kind._on_frame
     numbers = itertools.count()
+    # Process ids are given again in a long run; connections of two nodes must not be mixed up.
+    notes = Path(os.environ["REQUESTS_SEEN_DIR"]) / f"{os.getpid()}-{secrets.token_hex(8)}.tsv"
 
     def write(*columns: object) -> None:
-        with open(Path(os.environ["REQUESTS_SEEN_DIR"]) / f"{os.getpid()}.tsv", "a") as file:
+        with open(notes, "a") as file:
             print(*columns, sep="\t", file=file)
 
     def note(connection: Any, frame: memoryview) -> None:

@@ -182,9 +182,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def undisturbed(target: Target) -> Iterator[Neighbour]:
-    """The attack takes place beside this client, and within the budget."""
+    """The attack takes place beside this client, and within the budget.
+
+    It has logged in before the attack begins: while an address guesses passwords, nobody else there gets in.
+    """
     before = target.rss_mib()
     with Neighbour(f"{HOST}:{target.port}", target.cert) as neighbour:
+        neighbour.goes_on()
         yield neighbour
         neighbour.goes_on()
     assert not neighbour.failures
