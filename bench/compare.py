@@ -8,6 +8,8 @@ Two states are measured, and the table shows both, since Apache Kafka gets faste
 is compiled (decision 0001). Just started: each round of each workload (with the reading of what it wrote) has
 brokers of its own. Warm: all rounds of all workloads run on the same two brokers, after one round that does
 not count.
+
+`--before FOLDER` puts chronik out of another source tree in Apache Kafka's place: did a change cost speed?
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,9 +41,13 @@ from tests.process import ServerProcess
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
-KINDS: dict[str, type[ApacheKafka] | type[ChronikNode]] = {"kafka": ApacheKafka, "chronik": ChronikNode}
+Kinds = dict[str, Callable[[Path], ServerProcess]]
+"""What is measured, the peer first."""
+AIM_BEFORE = 0.95
+"""How fast this tree must be beside an earlier one; what runs differ by is left to it."""
 Figures = dict[str, dict[str, list[float]]]
 """Figure -> broker -> one value a round."""
+TITLES = {"kafka": "Apache Kafka 4.1", "before": "chronik before"}
 STATES = {"started": "on brokers that have just started", "warm": "on warm brokers"}
 
 START = "start to first produce, s"
@@ -47,6 +55,18 @@ RSS_IDLE = "memory when idle, MB"
 RSS_AFTER = "memory after each group of loads, MB"
 CPU = "broker CPU of each group of loads, s"
 STOP = "stop, s"
+
+
+def kinds_of(before: Path | None) -> Kinds:
+    if before is None:
+        return {"kafka": ApacheKafka, "chronik": ChronikNode}
+    source = before / "src"
+    if not (source / "chronik").is_dir():
+        raise SystemExit(f"{before} is no source tree of chronik: there is no {source / 'chronik'}.")
+    return {
+        "before": partial(ChronikNode, env={"PYTHONPATH": str(source.resolve())}),
+        "chronik": ChronikNode,
+    }
 
 
 def first_produce(broker: ServerProcess) -> None:
@@ -67,13 +87,13 @@ def in_turn(kinds: Sequence[T], number: int) -> Sequence[T]:
     return kinds if number % 2 == 0 else kinds[::-1]
 
 
-def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Progress) -> None:
+def measure_starts(kinds: Kinds, rounds: int, figures: Figures, progress: Progress) -> None:
     """From nothing to the first acknowledged record, and what an idle broker needs."""
-    task = progress.add_task("starting and stopping", total=rounds * len(names))
+    task = progress.add_task("starting and stopping", total=rounds * len(kinds))
     for number in range(rounds):
-        for name in in_turn(names, number):
+        for name in in_turn(list(kinds), number):
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-                broker = KINDS[name](Path(folder))
+                broker = kinds[name](Path(folder))
                 broker.prepare()
                 try:
                     began = time.monotonic()
@@ -88,20 +108,20 @@ def measure_starts(names: list[str], rounds: int, figures: Figures, progress: Pr
 
 
 def measure_started(
-    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+    kinds: Kinds, loads: list[Workload], rounds: int, figures: Figures, progress: Progress
 ) -> None:
-    measure_starts(names, rounds, figures, progress)
-    task = progress.add_task("workloads", total=rounds * len(loads) * len(names))
+    measure_starts(kinds, rounds, figures, progress)
+    task = progress.add_task("workloads", total=rounds * len(loads) * len(kinds))
     for number in range(rounds):
         for group in grouped(loads):
-            measure_group(names, group, range(number, number + 1), figures, progress, task)
+            measure_group(kinds, group, range(number, number + 1), figures, progress, task)
 
 
 def measure_warm(
-    names: list[str], loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+    kinds: Kinds, loads: list[Workload], rounds: int, figures: Figures, progress: Progress
 ) -> None:
-    task = progress.add_task("workloads", total=(rounds + 1) * len(loads) * len(names))
-    measure_group(names, loads, range(rounds + 1), figures, progress, task)
+    task = progress.add_task("workloads", total=(rounds + 1) * len(loads) * len(kinds))
+    measure_group(kinds, loads, range(rounds + 1), figures, progress, task)
     for load in loads:
         for values in figures[load.name].values():
             del values[0]
@@ -119,7 +139,7 @@ def grouped(loads: list[Workload]) -> list[list[Workload]]:
 
 
 def measure_group(
-    names: list[str],
+    kinds: Kinds,
     loads: list[Workload],
     numbers: range,
     figures: Figures,
@@ -128,13 +148,13 @@ def measure_group(
 ) -> None:
     """These rounds of these workloads, on brokers of their own, and what those needed for them."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as running:
-        brokers = {name: KINDS[name](Path(folder) / name) for name in names}
+        brokers = {name: kind(Path(folder) / name) for name, kind in kinds.items()}
         for broker in brokers.values():
             running.enter_context(broker)
         for number in numbers:
             for load in loads:
-                for name in in_turn(names, number):
-                    progress.update(task, description=f"{brokers[name].name}: {load.name}")
+                for name in in_turn(list(kinds), number):
+                    progress.update(task, description=f"{name}: {load.name}")
                     figures[load.name][name].append(load.run(brokers[name], number))
                     progress.advance(task)
         for name, broker in brokers.items():
@@ -146,28 +166,28 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def table(states: dict[str, Figures], loads: list[Workload]) -> Table:
-    out = Table(title="chronik beside Apache Kafka 4.1")
+def table(states: dict[str, Figures], loads: list[Workload], peer: str) -> Table:
+    out = Table(title=f"chronik beside {TITLES[peer]}")
     out.add_column("figure")
-    for heading in ("Apache Kafka", "chronik", "ratio", "spread", "aim"):
+    for heading in (TITLES[peer], "chronik", "ratio", "spread", "aim"):
         out.add_column(heading, justify="right")
     aims = {load.name: load.target for load in loads}
     for state, figures in states.items():
         out.add_section()
         out.add_row(STATES[state], style="bold")
         for figure, values in figures.items():
-            out.add_row(*row(figure, values, aims.get(figure)))
+            out.add_row(*row(figure, values, aims.get(figure), peer))
     return out
 
 
-def pairs_of(values: dict[str, list[float]]) -> list[float]:
+def pairs_of(values: dict[str, list[float]], peer: str) -> list[float]:
     """Ours over theirs, round by round."""
-    return [ours / theirs for theirs, ours in zip(values["kafka"], values["chronik"], strict=False)]
+    return [ours / theirs for theirs, ours in zip(values[peer], values["chronik"], strict=False)]
 
 
-def row(figure: str, values: dict[str, list[float]], aim: float | None) -> list[str]:
-    medians = [shown(statistics.median(values[name])) if values[name] else "" for name in KINDS]
-    pairs = pairs_of(values)
+def row(figure: str, values: dict[str, list[float]], aim: float | None, peer: str) -> list[str]:
+    medians = [shown(statistics.median(values[name])) if values[name] else "" for name in (peer, "chronik")]
+    pairs = pairs_of(values, peer)
     ratio = f"{statistics.median(pairs):.2f}" if pairs else ""
     if pairs and aim is not None:
         colour = "green" if statistics.median(pairs) >= aim else "red"
@@ -187,12 +207,12 @@ def chosen(loads: list[Workload], name: str) -> list[Workload]:
     return [load for load in loads if name in load.name or (load.topic in topics and not load.reads)]
 
 
-def missed(states: dict[str, Figures], loads: list[Workload]) -> list[str]:
+def missed(states: dict[str, Figures], loads: list[Workload], peer: str) -> list[str]:
     """Loads whose median ratio is below what is aimed at, or that gave no pair of figures."""
     out = []
     for state, figures in states.items():
         for load in loads:
-            ratios = pairs_of(figures[load.name])
+            ratios = pairs_of(figures[load.name], peer)
             if not ratios:
                 out.append(f"{load.name}, {STATES[state]}: no pair of figures")
             elif (ratio := statistics.median(ratios)) < load.target:
@@ -206,23 +226,30 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="how often everything is measured (5)")
     parser.add_argument("--scale", type=float, help="share of the full number of records (1.0)")
     parser.add_argument("--state", choices=tuple(STATES), help="measure brokers in one state alone")
-    parser.add_argument("--only", choices=tuple(KINDS), help="measure one broker alone")
+    parser.add_argument("--only", choices=("kafka", "chronik"), help="measure one broker alone")
+    parser.add_argument("--before", type=Path, help="a source tree of chronik in Apache Kafka's place")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else 5)
     loads = chosen(workloads(options.scale or (0.1 if options.quick else 1.0)), options.load)
-    names = [options.only] if options.only else list(KINDS)
+    kinds = kinds_of(options.before)
+    peer = next(iter(kinds))
+    if options.before:
+        loads = [replace(load, target=AIM_BEFORE) for load in loads]
+    if options.only:
+        kinds = {options.only: kinds[options.only]}
     states: dict[str, Figures] = {
         state: defaultdict(lambda: defaultdict(list)) for state in MEASURES if options.state in (None, state)
     }
     console = Console()
     with Progress(console=console, transient=True) as progress:
         for state, figures in states.items():
-            MEASURES[state](names, loads, rounds, figures, progress)
-    console.print(table(states, loads))
+            MEASURES[state](kinds, loads, rounds, figures, progress)
+    console.print(table(states, loads, peer))
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "compare.json").write_text(json.dumps(states, indent=2) + "\n")
-    return end(console, [] if options.only else missed(states, loads))
+    results = RESULTS / ("before.json" if options.before else "compare.json")
+    results.write_text(json.dumps(states, indent=2) + "\n")
+    return end(console, [] if options.only else missed(states, loads, peer))
 
 
 if __name__ == "__main__":
