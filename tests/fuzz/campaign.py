@@ -129,10 +129,22 @@ class Campaign:
     def replay(self, recording: Recording) -> None:
         ids = self._make_topics(afresh=False)
         again = Recording(recording.door, recording.seed, ids)
-        self.round(again, iter(recording.with_ids(ids)), 3600, is_kill=True)
+        self.round(again, iter(recording.with_ids(ids)), 3600, is_kill=True, is_again=True)
 
-    def round(self, recording: Recording, source: Iterator[Input], seconds: float, *, is_kill: bool) -> None:
-        """One door for so long, or until there is no input left, then a restart."""
+    def round(
+        self,
+        recording: Recording,
+        source: Iterator[Input],
+        seconds: float,
+        *,
+        is_kill: bool,
+        is_again: bool = False,
+    ) -> None:
+        """One door for so long, or until there is no input left, then a restart.
+
+        A round that was slow for the client is sent again, after a new measurement of the undisturbed client:
+        only inputs that are slow twice are a finding, since what else the machine does may be slow once.
+        """
         watch = Watch(self.node, BUDGETS)
         self._beside.problems.clear()
         self._beside.start()
@@ -144,7 +156,8 @@ class Campaign:
             watch.stop()
         problems += watch.problems + self._beside.problems
         p99_s = self._beside.p99_s()
-        if p99_s > max(P99_FLOOR_S, P99_FACTOR * self._base_p99_s):
+        is_slow = p99_s > max(P99_FLOOR_S, P99_FACTOR * self._base_p99_s)
+        if is_slow and is_again:
             problems.append(
                 f"the client's p99 was {p99_s * 1000:.0f} ms, {self._base_p99_s * 1000:.0f} before"
             )
@@ -163,6 +176,11 @@ class Campaign:
             f"/health {watch.slowest_s * 1000:.0f} ms, {_peaks(watch)}, {len(problems)} findings",
             flush=True,
         )
+        if is_slow and not is_again:
+            print(f"{recording.seed}: slow for the client beside it, so it is sent again", flush=True)
+            self.measure(MEASURE_S)
+            again = Recording(recording.door, f"{recording.seed}/again", recording.topic_ids)
+            self.round(again, iter(recording.inputs), seconds, is_kill=is_kill, is_again=True)
 
     # --- parts of a round ---------------------------------------------------------------------------
 

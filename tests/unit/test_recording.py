@@ -65,6 +65,13 @@ def test_a_client_that_logs_in_before_it_says_who_it_is(tmp_path: Path) -> None:
     assert rows == {Row(handshake, 1, "Java 4.1"), Row(FETCH, 12, "Java 4.1")}
 
 
+def test_a_client_that_never_came_to_say_who_it_is(tmp_path: Path) -> None:
+    """A login on a node that stopped meanwhile: the client id alone would make it a Java of old."""
+    handshake = int(ApiKey.SASL_HANDSHAKE)
+    rows = seen(tmp_path, (3, "consumer-1", handshake, 1), (4, "consumer-2", FETCH, 5))
+    assert rows == {Row(FETCH, 5, "Java 0.11")}
+
+
 def test_what_is_sent_by_chance_fails_no_run(tmp_path: Path) -> None:
     rows = seen(tmp_path, (0, JAVA), (0, "c", FETCH, 12), (0, "c", HEARTBEAT, 4), (1, KCAT, FETCH, 11))
     assert len(rows) == 3
