@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-FOREIGN := .foreign/go/clients .foreign/node/.complete
+FOREIGN := .foreign/go/clients .foreign/go/chart .foreign/node/.complete
 JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 SITE_ENV := build/site-env
 CODE := src tests tools bench examples
@@ -72,6 +72,10 @@ foreign: $(FOREIGN)
 .foreign/go/clients: $(wildcard tests/compat/foreign/go/*) | prerequisites
 	@mkdir -p $(@D)
 	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
+
+.foreign/go/chart: $(wildcard tools/chart/*) | prerequisites
+	@mkdir -p $(@D)
+	cd tools/chart && go build -o $(CURDIR)/$@ .
 
 .foreign/node/.complete: $(wildcard tests/compat/foreign/node/*) | prerequisites
 	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/compat/foreign/node/* $(@D)
