@@ -21,6 +21,7 @@ ROUNDS ?= 20
 SECONDS ?= 3600
 MINUTES ?= 10
 PODMAN ?= podman
+PACKAGES ?= run
 BUILD_ARGS ?=
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
@@ -88,8 +89,8 @@ lock: $(VENV)/.dev ## resolve the dependencies anew into requirements/*.lock
 dist: $(VENV)/.dev ## wheel, sdist, SBOM and licence list into dist/, built twice: the hashes must agree
 	$(BIN)/python tools/dist.py --check
 
-container: dist ## the container image `chronik` (BUILD_ARGS="--build-arg PACKAGES=broker" is passed on); needs podman
-	$(PODMAN) build --format docker -f deploy/container/Containerfile -t chronik $(BUILD_ARGS) .
+container: dist ## the container image `chronik` by podman; PACKAGES=broker leaves search and SQL out
+	$(PODMAN) build --format docker -f deploy/container/Containerfile -t chronik --build-arg PACKAGES=$(PACKAGES) $(BUILD_ARGS) .
 
 container-try: $(VENV)/.dev ## run a node from that image: health check, records, memory limit, SIGTERM, kill -9
 	PODMAN="$(PODMAN)" $(BIN)/python tools/container_try.py
