@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-FOREIGN := .foreign/go/clients .foreign/node/.complete
+FOREIGN := .foreign/go/clients .foreign/go/chart .foreign/node/.complete
 JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 SITE_ENV := build/site-env
 CODE := src tests tools bench examples
@@ -20,13 +20,16 @@ SCENARIO ?= cluster
 ROUNDS ?= 20
 SECONDS ?= 3600
 MINUTES ?= 10
+PODMAN ?= podman
+PACKAGES ?= run
+BUILD_ARGS ?=
 
 # The first Python that is new enough; `make PYTHON=python3.13 run` chooses another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist test setup prerequisites jars foreign lint format types imports docs site unit compat bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +74,10 @@ foreign: $(FOREIGN)
 	@mkdir -p $(@D)
 	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
 
+.foreign/go/chart: $(wildcard tools/chart/*) | prerequisites
+	@mkdir -p $(@D)
+	cd tools/chart && go build -o $(CURDIR)/$@ .
+
 .foreign/node/.complete: $(wildcard tests/compat/foreign/node/*) | prerequisites
 	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/compat/foreign/node/* $(@D)
 	cd $(@D) && npm ci --silent --no-audit --no-fund
@@ -81,6 +88,12 @@ lock: $(VENV)/.dev ## resolve the dependencies anew into requirements/*.lock
 
 dist: $(VENV)/.dev ## wheel, sdist, SBOM and licence list into dist/, built twice: the hashes must agree
 	$(BIN)/python tools/dist.py --check
+
+container: dist ## the container image `chronik` by podman; PACKAGES=broker leaves search and SQL out
+	$(PODMAN) build --format docker -f deploy/container/Containerfile -t chronik --build-arg PACKAGES=$(PACKAGES) $(BUILD_ARGS) .
+
+container-try: $(VENV)/.dev ## run a node from that image: health check, records, memory limit, SIGTERM, kill -9
+	PODMAN="$(PODMAN)" $(BIN)/python tools/container_try.py
 
 # --- checks -----------------------------------------------------------------------------------
 

@@ -35,6 +35,11 @@ INODES_FREE_MIN: Final = 10_000
 FILES_WRONG: Final = 1024
 FILES_WARNING: Final = 16_384
 MEMORY_BYTES_MIN: Final = 256 << 20
+_CONTROL_GROUPS: Final = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Folder and files of a memory limit below /sys/fs/cgroup, in version 2 and in version 1."""
 BACKLOG: Final = 1024
 """What the listeners ask for; the kernel gives no more than net.core.somaxconn."""
 EARLIEST_PLAUSIBLE_S: Final = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC).timestamp()
@@ -280,7 +285,10 @@ def _kernel() -> Iterator[Finding]:
 
 
 def available_memory(meminfo: Path, cgroup: Path) -> int | None:
-    """What may still be used: of the machine, or of the control group if that is less."""
+    """What may still be used: of the machine, or of the control group if that is less.
+
+    A control group counts the page cache as used; the kernel gives back what is inactive of it first.
+    """
     found = []
     try:
         for line in meminfo.read_text().splitlines():
@@ -288,10 +296,21 @@ def available_memory(meminfo: Path, cgroup: Path) -> int | None:
                 found.append(int(line.split()[1]) * 1024)
     except OSError:
         pass
-    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if limit is not None and used is not None:
-        found.append(max(0, limit - used))
+    for folder, limit_name, used_name, cache_name in _CONTROL_GROUPS:
+        limit, used = _number(cgroup / folder / limit_name), _number(cgroup / folder / used_name)
+        if limit is not None and used is not None:
+            cache = _statistic(cgroup / folder / "memory.stat", cache_name)
+            found.append(max(0, limit - max(0, used - cache)))
     return min(found, default=None)
+
+
+def _statistic(path: Path, name: str) -> int:
+    """One value of a file of `name value` lines; 0 if it is not there."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
 
 
 def _number(path: Path) -> int | None:

@@ -126,8 +126,21 @@ def test_memory_is_that_of_the_control_group_if_that_is_less(tmp_path: Path) -> 
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("400\n")
     assert available_memory(tmp_path / "meminfo", tmp_path) == 600
+    (tmp_path / "memory.stat").write_text("active_file 50\ninactive_file 100\n")
+    assert available_memory(tmp_path / "meminfo", tmp_path) == 700
     (tmp_path / "memory.max").write_text("max\n")
     assert available_memory(tmp_path / "meminfo", tmp_path) == 4096 * 1024
+
+
+def test_memory_limits_of_the_first_version_of_control_groups_count(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemAvailable: 4096 kB\n")
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "memory.limit_in_bytes").write_text("1000\n")
+    (folder / "memory.usage_in_bytes").write_text("900\n")
+    assert available_memory(tmp_path / "meminfo", tmp_path) == 100
+    (folder / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 800\n")
+    assert available_memory(tmp_path / "meminfo", tmp_path) == 900
 
 
 def topic(leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> TopicInfo:

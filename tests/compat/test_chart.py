@@ -1,0 +1,57 @@
+"""The Helm chart: Helm renders it, the Kubernetes API knows every field, chronik reads its cluster file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from chronik.config_sources import load_settings
+from tests.node import SOURCE
+
+ROOT = SOURCE.parent
+CHART = ROOT / "deploy" / "helm" / "chronik"
+KINDS = ["ConfigMap", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+
+
+def render(chart: Path, *values: str) -> subprocess.CompletedProcess[str]:
+    """tools/chart, which `make foreign` builds: `helm template` and strict decoding into the API's types."""
+    command = [str(ROOT / ".foreign" / "go" / "chart"), str(chart), *values]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("value", ["replicas=3", "replicas=5", "tlsSecretName=web", "storage.className=fast"])
+def test_every_manifest_is_valid(value: str) -> None:
+    done = render(CHART, value)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == KINDS
+    assert ("https" in done.stdout.lower()) == (value == "tlsSecretName=web")
+
+
+def test_a_field_that_the_api_does_not_have_is_found(tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chronik")
+    path = chart / "templates" / "statefulset.yaml"
+    path.write_text(path.read_text().replace("serviceName:", "servicename:"))
+    done = render(chart)
+    assert done.returncode == 1
+    assert 'unknown field "spec.servicename"' in done.stderr
+
+
+def test_each_pod_finds_itself_in_the_cluster_file(tmp_path: Path) -> None:
+    rendered = render(CHART, "replicas=5").stdout
+    found = re.search(r"  cluster\.toml: \|\n((?:    .*\n|\n)+)", rendered)
+    assert found is not None
+    (tmp_path / "cluster.toml").write_text(textwrap.dedent(found[1]))
+    hosts = re.search(r"CHRONIK_HTTP_HOSTS, value: \"([^\"]*)\"", rendered)
+    assert hosts is not None
+    for pod in range(5):
+        settings = load_settings(
+            {"node_id": str(pod + 1)}, {"CHRONIK_HTTP_HOSTS": hosts[1]}, tmp_path / "cluster.toml"
+        ).settings
+        assert len(settings.peers) == 5
+        assert str(settings.advertised(kafka_port=9092)) == f"log-{pod}.log-nodes.brokers.svc:9092"
+        assert "log.brokers.svc" in settings.http_hosts
