@@ -244,6 +244,7 @@ class Child:
     async def _search(self, body: Any) -> Any:
         request = msgspec.convert(body["request"], SearchRequest)
         wanted: dict[str, list[int]] = body["partitions"]
+        topic_ids: dict[str, str] = body["topic_ids"]
         ends = {
             TopicPartition(topic, int(number)): end
             for topic, by in body["ends"].items()
@@ -253,10 +254,10 @@ class Child:
         deadline = asyncio.get_running_loop().time() + (REFRESH_SECONDS if request.refresh else READ_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await self._indexer.until_read(ends)
+                await self._indexer.until_read(ends, topic_ids)
                 if request.refresh:
-                    await self._indexer.until_rechecked(ends)
-        found = await self._look(request, wanted, body["topic_ids"])
+                    await self._indexer.until_rechecked(ends, topic_ids)
+        found = await self._look(request, wanted, topic_ids)
         reached = {
             TopicPartition(topic, p): end for topic, by in found.reached.items() for p, end in by.items()
         }
@@ -267,8 +268,8 @@ class Child:
         ):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._indexer.until(ends)
-            found = await self._look(request, wanted, body["topic_ids"])
+                    await self._indexer.until(ends, topic_ids)
+            found = await self._look(request, wanted, topic_ids)
         return found
 
     async def _look(

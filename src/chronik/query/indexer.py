@@ -181,39 +181,43 @@ class Indexer:
         self.topics.clear()
         await asyncio.sleep(seconds)
 
-    async def until(self, wanted: Mapping[TopicPartition, int]) -> None:
+    def topic(self, name: str, topic_ids: Mapping[str, str]) -> IndexedTopic | None:
+        """The topic of this name, unless it is one that was deleted: then another has the name now."""
+        topic = self.topics.get(name)
+        return topic if topic is not None and topic.topic_id == topic_ids.get(name) else None
+
+    async def until(self, wanted: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> None:
         """Wait until everything before these offsets is indexed. The caller sets the deadline."""
         self._pace.hurry()
+
+        def has_reached(tp: TopicPartition, end: int) -> bool:
+            topic = self.topic(tp.topic, topic_ids)
+            return topic is not None and topic.committed.get(tp.partition, 0) >= end
+
         async with self._moved:
-            await self._moved.wait_for(lambda: all(self._reached(tp, end) for tp, end in wanted.items()))
+            await self._moved.wait_for(lambda: all(has_reached(tp, end) for tp, end in wanted.items()))
 
-    def _reached(self, tp: TopicPartition, end: int) -> bool:
-        topic = self.topics.get(tp.topic)
-        return topic is not None and topic.committed.get(tp.partition, 0) >= end
-
-    async def until_read(self, wanted: Mapping[TopicPartition, int]) -> None:
+    async def until_read(self, wanted: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> None:
         """Wait until everything before these offsets has been read, of partitions that are being read."""
+
+        def has_read(tp: TopicPartition, end: int) -> bool:
+            topic = self.topic(tp.topic, topic_ids)
+            tail = None if topic is None else topic.tails.get(tp.partition)
+            return tail is None or tail.position >= end or self._is_full
+
         async with self._moved:
-            await self._moved.wait_for(lambda: all(self._has_read(tp, end) for tp, end in wanted.items()))
+            await self._moved.wait_for(lambda: all(has_read(tp, end) for tp, end in wanted.items()))
 
-    def _has_read(self, tp: TopicPartition, end: int) -> bool:
-        topic = self.topics.get(tp.topic)
-        tail = None if topic is None else topic.tails.get(tp.partition)
-        return tail is None or tail.position >= end or self._is_full
-
-    async def until_rechecked(self, wanted: Iterable[TopicPartition]) -> None:
+    async def until_rechecked(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> None:
         """Wait until searches no longer find records that were compacted away before this call."""
-        logs = {tp: self._log_of(tp) for tp in wanted}
+        logs = {tp: self._logs.get(topic_ids.get(tp.topic, ""), {}).get(tp.partition) for tp in wanted}
+
+        def is_behind(tp: TopicPartition, state: LogLosses | None) -> bool:
+            topic = self.topic(tp.topic, topic_ids)
+            return topic is not None and state is not None and is_stale(topic, tp.partition, state)
+
         async with self._moved:
-            await self._moved.wait_for(lambda: not any(self._is_stale(tp, log) for tp, log in logs.items()))
-
-    def _log_of(self, tp: TopicPartition) -> LogLosses | None:
-        topic = self.topics.get(tp.topic)
-        return None if topic is None else self._logs.get(topic.topic_id, {}).get(tp.partition)
-
-    def _is_stale(self, tp: TopicPartition, state: LogLosses | None) -> bool:
-        topic = self.topics.get(tp.topic)
-        return topic is not None and state is not None and is_stale(topic, tp.partition, state)
+            await self._moved.wait_for(lambda: not any(is_behind(tp, log) for tp, log in logs.items()))
 
     def _tails_bytes(self) -> int:
         topics = list(self.topics.values())

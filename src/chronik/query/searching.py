@@ -56,9 +56,7 @@ class Search:
     def run(self, wanted: Mapping[str, list[int]], topic_ids: Mapping[str, str]) -> SearchResult:
         """The best from+size hits of these partitions."""
         for name, partitions in wanted.items():
-            topic = self._indexer.topics.get(name)
-            if topic is not None and topic.topic_id != topic_ids.get(name):
-                topic = None
+            topic = self._indexer.topic(name, topic_ids)
             self._search(name, topic_ids.get(name, ""), topic, partitions)
         hits = self.result.hits
         hits.sort(key=lambda hit: sort_key(hit, self._order))

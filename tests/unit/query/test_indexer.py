@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from chronik.client import Cluster
+from chronik.model import TopicPartition
 from chronik.query.index import TopicIndex
 from chronik.query.indexer import (
     COMMIT_RECORDS,
@@ -90,3 +91,22 @@ def test_a_failed_writer_gives_its_lock_back_at_once(tmp_path: Path) -> None:
         asyncio.run(asyncio.wait_for(fail_and_write_again(), 10))
     finally:
         gc.enable()
+
+
+async def test_nobody_waits_for_an_earlier_topic_of_the_same_name(tmp_path: Path) -> None:
+    """A topic that was deleted and created again: the index of the first says nothing about it."""
+    indexer = Indexer(tmp_path, lambda: cast(Cluster, None), lambda progress: None)
+    old = indexer.topics["t"] = topic(tmp_path / "old", left=0)
+    old.index.reach({0: 5, 1: 7})
+    ends = {TopicPartition("t", 0): 5}
+    await indexer.until(ends, {"t": "id"})
+    waiting = asyncio.create_task(indexer.until(ends, {"t": "another id"}))
+    await asyncio.sleep(0)
+    await indexer.until_read(ends, {"t": "another id"})
+    assert indexer.topic("t", {"t": "another id"}) is None
+    assert not waiting.done()
+    new = indexer.topics["t"] = IndexedTopic("t", "another id", TopicIndex(tmp_path / "new"))
+    new.index.reach({0: 5})
+    async with indexer._moved:
+        indexer._moved.notify_all()
+    await waiting
