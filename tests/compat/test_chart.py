@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chronik.config_sources import load_settings
+from chronik.links.authority import CA_FILE, node_files
 from tests.node import SOURCE
 
 ROOT = SOURCE.parent
@@ -24,12 +25,59 @@ def render(chart: Path, *values: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("value", ["replicas=3", "replicas=5", "tlsSecretName=web", "storage.className=fast"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "replicas=3",
+        "replicas=5",
+        "tlsSecretName=web",
+        "kafkaTlsSecretName=clients",
+        "nodeTlsSecretName=nodes,clusterId=orders",
+        "storage.className=fast",
+    ],
+)
 def test_every_manifest_is_valid(value: str) -> None:
     done = render(CHART, value)
     assert done.returncode == 0, done.stderr
     assert [line.split(": ")[1] for line in done.stderr.splitlines()] == KINDS
     assert ("https" in done.stdout.lower()) == (value == "tlsSecretName=web")
+
+
+def test_a_pod_starts_with_the_certificates_of_its_secrets(tmp_path: Path) -> None:
+    """What the manifest tells the first and the third pod is what a node reads, and the files lie where the
+    Secrets are mounted."""
+    secrets = "kafkaTlsSecretName=clients,kafkaProtocol=SASL_SSL,nodeTlsSecretName=nodes,clusterId=orders"
+    rendered = render(CHART, secrets).stdout
+    given = dict(re.findall(r"\{name: (CHRONIK_\w+), value: \"?([^\"}]*)\"?\}", rendered))
+    script = re.search(r"args:\n +- \|\n((?: {14}.*\n)+)", rendered)
+    assert script is not None
+    shell = textwrap.dedent(script[1]).replace("exec chronik start", "echo")
+    (tmp_path / "cluster.toml").touch()
+    for pod in (0, 2):
+        pod_env = {"HOSTNAME": f"log-{pod}"}
+        done = subprocess.run(
+            ["/bin/sh", "-c", shell], env=pod_env, capture_output=True, text=True, check=True
+        )
+        words = done.stdout.split()
+        pairs = zip(words[::2], words[1::2], strict=True)
+        flags = {name[2:].replace("-", "_"): value for name, value in pairs}
+        flags.pop("config")
+        settings = load_settings(flags, given, tmp_path / "cluster.toml").settings
+        assert settings.node_id == pod + 1
+        assert settings.cluster_id == "orders"
+        assert settings.listener_security_protocol_map == "KAFKA:SASL_SSL"
+        cert, key = node_files(Path("/etc/chronik-node-tls"), pod + 1)
+        assert (settings.node_tls_cert, settings.node_tls_key) == (cert, key)
+        assert settings.node_tls_ca == Path("/etc/chronik-node-tls") / CA_FILE
+        for name in ("kafka", "node"):
+            assert f"name: {name}-tls, mountPath: /etc/chronik-{name}-tls" in rendered
+    assert str(settings.kafka_tls_cert) == "/etc/chronik-kafka-tls/tls.crt"
+
+
+def test_node_certificates_need_the_id_that_they_are_bound_to() -> None:
+    done = render(CHART, "nodeTlsSecretName=nodes")
+    assert done.returncode == 1
+    assert "nodeTlsSecretName needs clusterId" in done.stderr
 
 
 def test_a_field_that_the_api_does_not_have_is_found(tmp_path: Path) -> None:
