@@ -7,8 +7,10 @@ what else the machine does hits both alike. The ratio is the median of the pairs
 Two states are measured, and the table shows both, since Apache Kafka gets faster for minutes, until its code
 is compiled (decision 0001). Just started: each round of each workload (with the reading of what it wrote) has
 brokers of its own. Warm: all rounds of all workloads run on the same two brokers, after one round that does
-not count.
+not count. A third part of the table compares at equal durability: warm, and Apache Kafka syncs each write too
+(`log.flush.interval.messages=1`).
 
+`--write` puts the table into docs/PERFORMANCE.md and draws docs/bench.svg for the README.
 `--before FOLDER` puts chronik out of another source tree in Apache Kafka's place: did a change cost speed?
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -26,7 +29,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import confluent_kafka
 from rich.console import Console
@@ -34,6 +37,8 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from bench.bars import end
+from bench.chart import draw
+from bench.pages import machine, markdown, put
 from bench.workloads import Workload, workloads
 from tests.apache import ApacheKafka
 from tests.node import ChronikNode
@@ -41,6 +46,7 @@ from tests.process import ServerProcess
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[1] / "docs"
 Kinds = dict[str, Callable[[Path], ServerProcess]]
 """What is measured, the peer first."""
 AIM_BEFORE = 0.95
@@ -48,7 +54,14 @@ AIM_BEFORE = 0.95
 Figures = dict[str, dict[str, list[float]]]
 """Figure -> broker -> one value a round."""
 TITLES = {"kafka": "Apache Kafka 4.1", "before": "chronik before"}
-STATES = {"started": "on brokers that have just started", "warm": "on warm brokers"}
+STATES = {
+    "started": "on brokers that have just started",
+    "warm": "on warm brokers",
+    "synced": "on warm brokers, Apache Kafka syncs each write too",
+}
+SYNCED: dict[str, Any] = {"log.flush.interval.messages": 1}
+AIM_SYNCED = 2.0
+"""How fast writes must be beside an Apache Kafka that keeps the same promise."""
 
 START = "start to first produce, s"
 RSS_IDLE = "memory when idle, MB"
@@ -127,7 +140,18 @@ def measure_warm(
             del values[0]
 
 
-MEASURES = {"started": measure_started, "warm": measure_warm}
+def measure_synced(
+    kinds: Kinds, loads: list[Workload], rounds: int, figures: Figures, progress: Progress
+) -> None:
+    syncing = {name: partial(kind, **SYNCED) if kind is ApacheKafka else kind for name, kind in kinds.items()}
+    measure_warm(syncing, loads, rounds, figures, progress)
+
+
+MEASURES = {"started": measure_started, "warm": measure_warm, "synced": measure_synced}
+
+
+def aim_of(load: Workload, state: str) -> float:
+    return AIM_SYNCED if state == "synced" and not load.reads else load.target
 
 
 def grouped(loads: list[Workload]) -> list[list[Workload]]:
@@ -171,13 +195,28 @@ def table(states: dict[str, Figures], loads: list[Workload], peer: str) -> Table
     out.add_column("figure")
     for heading in (TITLES[peer], "chronik", "ratio", "spread", "aim"):
         out.add_column(heading, justify="right")
-    aims = {load.name: load.target for load in loads}
     for state, figures in states.items():
+        aims = {load.name: aim_of(load, state) for load in loads}
         out.add_section()
         out.add_row(STATES[state], style="bold")
         for figure, values in figures.items():
             out.add_row(*row(figure, values, aims.get(figure), peer))
     return out
+
+
+def page(states: dict[str, Figures], loads: list[Workload], peer: str, rounds: int) -> str:
+    """The table for docs/PERFORMANCE.md. Ratios that miss their aim are marked."""
+    rows = []
+    for state, figures in states.items():
+        aims = {load.name: aim_of(load, state) for load in loads}
+        rows.append([f"**{STATES[state]}**", *[""] * 5])
+        for figure, values in figures.items():
+            cells = row(figure, values, aims.get(figure), peer)
+            rows.append([re.sub(r"\[red\](.*)\[/\]", r"**\1** ✗", cell) for cell in cells])
+    cleaned = [[re.sub(r"\[/?\w*\]", "", cell) for cell in cells] for cells in rows]
+    headings = ["figure", TITLES[peer], "chronik", "ratio", "spread", "aim"]
+    told = f"Medians of {rounds} pairs, measured by `make bench` on {machine()}; ✗ marks what misses its aim."
+    return f"\n{told}\n\n{markdown(headings, cleaned)}\n![Ratios of the loads](bench.svg)\n\n"
 
 
 def pairs_of(values: dict[str, list[float]], peer: str) -> list[float]:
@@ -215,8 +254,8 @@ def missed(states: dict[str, Figures], loads: list[Workload], peer: str) -> list
             ratios = pairs_of(figures[load.name], peer)
             if not ratios:
                 out.append(f"{load.name}, {STATES[state]}: no pair of figures")
-            elif (ratio := statistics.median(ratios)) < load.target:
-                out.append(f"{load.name}, {STATES[state]}: {ratio:.2f}, not {load.target}")
+            elif (ratio := statistics.median(ratios)) < aim_of(load, state):
+                out.append(f"{load.name}, {STATES[state]}: {ratio:.2f}, not {aim_of(load, state)}")
     return out
 
 
@@ -229,6 +268,7 @@ def main() -> int:
     parser.add_argument("--only", choices=("kafka", "chronik"), help="measure one broker alone")
     parser.add_argument("--before", type=Path, help="a source tree of chronik in Apache Kafka's place")
     parser.add_argument("--load", default="", help="only the workloads whose name contains this")
+    parser.add_argument("--write", action="store_true", help="put table and chart into docs/")
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else 5)
     loads = chosen(workloads(options.scale or (0.1 if options.quick else 1.0)), options.load)
@@ -239,7 +279,9 @@ def main() -> int:
     if options.only:
         kinds = {options.only: kinds[options.only]}
     states: dict[str, Figures] = {
-        state: defaultdict(lambda: defaultdict(list)) for state in MEASURES if options.state in (None, state)
+        state: defaultdict(lambda: defaultdict(list))
+        for state in MEASURES
+        if options.state in (None, state) and not (options.before and state == "synced")
     }
     console = Console()
     with Progress(console=console, transient=True) as progress:
@@ -249,6 +291,9 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     results = RESULTS / ("before.json" if options.before else "compare.json")
     results.write_text(json.dumps(states, indent=2) + "\n")
+    if options.write and not (options.only or options.before):
+        put(DOCS / "PERFORMANCE.md", "bench", page(states, loads, peer, rounds))
+        draw(states, DOCS / "bench.svg")
     return end(console, [] if options.only else missed(states, loads, peer))
 
 

@@ -22,13 +22,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.pages import markdown, put
 from chronik.client import Admin, ClientOptions, Cluster, Producer, parse_bootstrap
 from chronik.client.admin import NewTopic
 from chronik.storage.wal import PROFILES
 from tests.node import ChronikNode
 
 PAGE = Path(__file__).parents[1] / "docs" / "OPERATIONS.md"
-BEGIN, END = "<!-- bench-profiles: begin -->", "<!-- bench-profiles: end -->"
+BENCH = "bench-profiles"
 WRITERS = 32
 VALUE = b"x" * 256
 ONE_RECORD, TOPIC_CREATION = "one record p50, ms", "topic creation p50, ms"
@@ -108,18 +109,9 @@ def shown(value: float) -> str:
     return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def markdown(results: dict[str, dict[str, float]]) -> str:
+def figures(results: dict[str, dict[str, float]]) -> str:
     headings = ["profile", *next(iter(results.values()))]
-    rows = [[profile, *map(shown, found.values())] for profile, found in results.items()]
-    lines = [headings, ["---", *(["---:"] * (len(headings) - 1))], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def with_figures(page: str, table: str) -> str:
-    """The page with another table between the two marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table}{END}{after}"
+    return markdown(headings, [[profile, *map(shown, found.values())] for profile, found in results.items()])
 
 
 def main() -> int:
@@ -148,7 +140,7 @@ def main() -> int:
     console = Console()
     console.print(table)
     if options.write:
-        PAGE.write_text(with_figures(PAGE.read_text(), markdown(results)))
+        put(PAGE, BENCH, figures(results))
     for miss in misses:
         console.print(f"[red]missed: {miss}[/red]")
     return int(bool(misses))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from bench import compaction, history, profiles, query
+from bench import compaction, compare, history, profiles, query
 from bench.bars import end, unmeasured, verdict
+from bench.chart import draw
 from bench.cluster import AIMS, table
 from bench.cluster_inside import quantile
+from bench.pages import with_figures
 from bench.windows import percentile
+from bench.workloads import Workload
 from chronik.storage.wal import PROFILES
 
 
@@ -63,13 +67,31 @@ def test_readers_of_history_that_hurt_are_named() -> None:
 def test_the_page_has_the_figures_of_every_profile() -> None:
     """S20: those of the last run, between marks that the next run finds again."""
     page = profiles.PAGE.read_text()
-    block = page.split(profiles.BEGIN)[1].split(profiles.END)[0]
+    block = page.split(f"<!-- {profiles.BENCH}: begin -->\n")[1].split(f"<!-- {profiles.BENCH}: end -->")[0]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in block.strip().splitlines()]
     assert rows == ["profile", "---", *PROFILES]
     found = {profile: {profiles.ONE_RECORD: 1.25, "records/s": 1234.5} for profile in PROFILES}
-    again = profiles.with_figures(page, profiles.markdown(found))
+    again = with_figures(page, profiles.BENCH, profiles.figures(found))
     assert again.count("| ultra | 1.25 | 1,234 |") == 1
-    assert profiles.with_figures(again, block.lstrip()) == page
+    assert with_figures(again, profiles.BENCH, block) == page
+
+
+def test_the_comparison_shows_each_state_and_marks_what_misses_its_aim(tmp_path: Path) -> None:
+    load = Workload("produce 1 KB", "t", lambda broker, number: 1.0, target=1.1)
+    states = {
+        "warm": {load.name: {"kafka": [100.0, 100.0, 100.0], "chronik": [120.0, 130.0, 110.0]}},
+        "synced": {load.name: {"kafka": [100.0], "chronik": [150.0]}},
+    }
+    shown = compare.page(states, [load], "kafka", 3)
+    assert "| produce 1 KB, records/s | 100 | 120 | 1.20 | 1.10 to 1.30 | >= 1.1 |" in shown
+    assert "| **1.50** ✗ |  | >= 2.0 |" in shown
+    assert compare.missed(states, [load], "kafka") == [
+        "produce 1 KB, on warm brokers, Apache Kafka syncs each write too: 1.50, not 2.0"
+    ]
+    put_there = with_figures((compare.DOCS / "PERFORMANCE.md").read_text(), "bench", shown)
+    assert shown in put_there
+    draw(states, tmp_path / "bench.svg")
+    assert "1.20×" in (tmp_path / "bench.svg").read_text()
 
 
 def test_a_profile_that_is_too_slow_is_named() -> None:
