@@ -29,7 +29,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ unit: $(VENV)/.dev ## the fast tests
 
 compat: setup ## real Kafka clients and tools against a real node
 	$(BIN)/pytest tests/compat
+
+compat-kafka: setup ## the same tests against Apache Kafka itself: is a test wrong, or a node?
+	$(BIN)/pytest tests/compat --broker kafka
 
 crash: $(VENV)/.dev ## kill -9 under load, CRASH_ROUNDS times (50)
 	$(BIN)/pytest tests/crash --crash-rounds=$(CRASH_ROUNDS) --timeout=7200

@@ -244,13 +244,13 @@ def test_configs_are_set_seen_and_taken_back(cli: Cli, topic: str) -> None:
 
 
 def test_configs_of_all_brokers_are_set_seen_and_taken_back(cli: Cli) -> None:
-    name = "offsets.retention.minutes"
-    assert cli("config", "set", "--broker", "all", f"{name}=77") == f"{name}=77\n"
+    name = "log.cleaner.backoff.ms"
+    assert cli("config", "set", "--broker", "all", f"{name}=14999") == f"{name}=14999\n"
     (entry,) = cli.json("config", "get", "--broker", "1", name)
-    assert (entry["value"], entry["source"]) == ("77", "cluster")
+    assert (entry["value"], entry["source"]) == ("14999", "cluster")
     cli("config", "set", "--broker", "all", "--unset", name)
     (entry,) = cli.json("config", "get", "--broker", "1", name)
-    assert (entry["value"], entry["source"]) == ("10080", "default")
+    assert (entry["value"], entry["source"]) == ("15000", "default")
     code, _, err = cli.run("config", "set", "--broker", "all", f"{name}=soon")
     assert code == 2
     assert f"all brokers: Invalid value soon for configuration {name}" in err
