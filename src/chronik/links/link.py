@@ -102,7 +102,7 @@ class Link(asyncio.BufferedProtocol):
         if self.peer_id >= 0:
             _refused((self.peer_id, self.purpose), self.purpose or "new", self.peer_id, error)
         elif self._transport is not None:
-            host, *_ = self._transport.get_extra_info("peername") or ("somebody who is gone",)
+            host, *_ = self._transport.get_extra_info("peername") or ("?",)
             _stranger(host, host, error)
         self.abort()
 
