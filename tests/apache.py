@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 import uuid
 from pathlib import Path
 
@@ -17,10 +18,14 @@ HEAP = ("-Xms1g", "-Xmx1g")
 class ApacheKafka(ServerProcess):
     name = "Apache Kafka"
 
+    plugin: Path | None = None
+    """Source of a class that the settings name."""
+
     def __init__(self, folder: Path, **settings: object) -> None:
         kafka, controller = free_ports(2)
         super().__init__(folder, kafka_port=kafka)
         self.data_dir = folder / "data"
+        self._classes = folder / "classes"
         self.properties = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
         values = {
@@ -44,9 +49,16 @@ class ApacheKafka(ServerProcess):
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
     def command(self) -> list[str]:
-        return java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
+        command = java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
+        if self.plugin is not None:
+            at = command.index("-cp") + 1
+            command[at] = f"{self._classes}:{command[at]}"
+        return command
 
     def prepare(self) -> None:
+        if self.plugin is not None:
+            compiler = ["javac", "-cp", java.classpath(), "-d", str(self._classes), str(self.plugin)]
+            subprocess.run(compiler, check=True)
         if not (self.data_dir / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             java.run(

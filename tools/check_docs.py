@@ -24,6 +24,7 @@ from chronik.metadata.client_metrics import CLIENT_METRICS_CONFIGS
 from chronik.metadata.config_def import ConfigDef
 from chronik.metadata.group_config import GROUP_CONFIGS
 from chronik.metadata.topic_config import TOPIC_CONFIGS
+from chronik.server.connection_limits import LIMIT_SETTINGS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools.dashboard import dashboard
@@ -130,7 +131,7 @@ def config_tables() -> str:
         if one.has_effect:
             topics.append(_layered_row(name, one))
     brokers = [
-        f"| `{name}` | {'fixed at start' if name in READ_ONLY else f'`{one.default}`'} | {one.doc} |\n"
+        f"| `{name}` | {_broker_default(name, one)} | {one.doc} |\n"
         for name, one in BROKER_CONFIGS.items()
         if name not in defaults and one.has_effect
     ]
@@ -143,6 +144,14 @@ def config_tables() -> str:
         "".join((CONFIGS_HEAD, *topics, BROKERS_HEAD, *brokers, GROUPS_HEAD, *groups, METRICS_HEAD, *metrics))
         + without_effect_table()
     )
+
+
+def _broker_default(name: str, one: ConfigDef) -> str:
+    if name in READ_ONLY:
+        return "fixed at start"
+    if name in LIMIT_SETTINGS:
+        return f"the setting `{LIMIT_SETTINGS[name]}`"
+    return f"`{one.default}`"
 
 
 def _layered_row(name: str, one: ConfigDef) -> str:

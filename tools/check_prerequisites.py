@@ -46,6 +46,12 @@ PROGRAMS = (
     Program(
         "Java", ("java",), ("openjdk-17-jdk-headless",), "Apache Kafka's own clients and tools, and for Spark"
     ),
+    Program(
+        "A Java compiler",
+        ("javac",),
+        ("openjdk-17-jdk-headless",),
+        "programs of the tests that use Apache Kafka's libraries",
+    ),
     Program("Maven", ("mvn",), ("maven",), "fetching Apache Kafka's jars"),
     Program(
         "Chromium",

@@ -30,7 +30,7 @@ TABLE = """
 ALONE = """
 ## Not compared
 
-Apache Kafka offers these only with a plugin that takes the metrics of clients:
+Apache Kafka does not offer these:
 """
 
 
@@ -49,9 +49,7 @@ def differences_page() -> str:
         + "".join(rows)
         + "\n## Reasons\n\n"
         + "".join(reasons)
-        + ALONE
-        + ", ".join(api_name(key) for key in alone)
-        + ".\n"
+        + (f"{ALONE}{', '.join(map(api_name, alone))}.\n" if alone else "")
     )
 
 

@@ -195,6 +195,14 @@ MUTANTS = (
         "server/handlers/produce.py",
         "elif queue.is_busy or _missing_topics",
         "elif _missing_topics",
+        is_quick=True,
+    ),
+    Mutant(
+        "a place in the queue of produce requests is taken one turn late",
+        "cluster",
+        "server/produce_queue.py",
+        "        self.is_busy = True\n",
+        '        asyncio.get_running_loop().call_soon(setattr, self, "is_busy", True)\n',
     ),
     Mutant(
         "a repeated sequence is appended again",

@@ -72,6 +72,7 @@ def limits_of(settings: Settings, files: FileBudget) -> Limits:
         Limits(),
         frame_bytes_max=settings.frame_bytes_max,
         connections_max=connections,
+        connections_possible=files.kafka_connections,
         connections_per_ip_max=settings.connections_per_ip_max or max(1, connections // 2),
         connections_per_second_max=settings.connections_per_second_max,
         http_connections_max=files.http_connections,

@@ -168,7 +168,7 @@ def _doubts(settings: Settings) -> Iterable[str]:
     if settings.min_insync_replicas > settings.default_replication_factor:
         yield (
             f"min_insync_replicas {settings.min_insync_replicas} is more than the "
-            f"{settings.default_replication_factor} replicas of a new topic: acks=all will be refused"
+            f"{settings.default_replication_factor} replicas of a new topic: acks=all needs all of them there"
         )
 
 

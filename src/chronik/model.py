@@ -178,6 +178,8 @@ class Limits:
     frame_bytes_max: int = 100 * 1024 * 1024
     """A longer request frame closes its connection (Kafka: socket.request.max.bytes)."""
     connections_max: int = 10_000
+    connections_possible: int = 2**31 - 1
+    """What the system allows; `connections_max` is not more and cannot be raised above it."""
     connections_per_ip_max: int = 5_000
     """Connections of clients at one address (Kafka: max.connections.per.ip)."""
     connections_per_second_max: int | None = None

@@ -271,6 +271,7 @@ class _Parts:
         self.listener = KafkaListener(
             dispatcher=self.dispatcher,
             limits=limits,
+            configs=self.services.broker_configs,
             pressures=(self.store.wal, self.store.flusher),
         )
 

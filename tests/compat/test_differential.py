@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import java
 from tests.apache import ApacheKafka
 from tests.compat.differential.compare import Difference
 from tests.compat.differential.facts import names, page_facts, read_facts, write_facts
@@ -30,8 +31,15 @@ THEIRS = {
     "auto.create.topics.enable": "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "metric.reporters": "TakesTelemetry",
 }
 REQUESTS_MIN = 4_000
+
+
+class TelemetryKafka(ApacheKafka):
+    """Without such a plugin Apache Kafka does not offer the APIs for the metrics of clients."""
+
+    plugin = java.ROOT / "tests" / "compat" / "foreign" / "java" / "TakesTelemetry.java"
 
 
 def told(found: list[Difference]) -> str:
@@ -49,7 +57,7 @@ def test_answers_are_those_of_apache_kafka(
     tmp_path: Path, only_chronik: None, request: pytest.FixtureRequest
 ) -> None:
     with (
-        ApacheKafka(tmp_path / "kafka", **THEIRS) as kafka,
+        TelemetryKafka(tmp_path / "kafka", **THEIRS) as kafka,
         ChronikNode(tmp_path / "chronik", **SETTINGS) as node,
     ):
         result = differences(kafka.kafka_port, node.kafka_port)

@@ -68,6 +68,29 @@ def test_its_records_are_not_deleted(admin: Any, offsets_topic: str) -> None:
     assert code == KafkaError.TOPIC_EXCEPTION
 
 
+def test_commits_go_on_however_many_replicas_are_asked_for(
+    broker: ServerProcess, admin: Any, offsets_topic: str, topic: str
+) -> None:
+    """A min.insync.replicas above the replication factor means all replicas."""
+
+    def set_min_insync(operation: Any) -> None:
+        entry = _admin.ConfigEntry("min.insync.replicas", "100", incremental_operation=operation)
+        resource = _admin.ConfigResource(
+            _admin.ConfigResource.Type.TOPIC, offsets_topic, incremental_configs=[entry]
+        )
+        admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+    set_min_insync(_admin.AlterConfigOpType.SET)
+    try:
+        assert configs_of(admin, offsets_topic)["min.insync.replicas"] == "100"
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+        (committed,) = consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+        assert (committed.error, committed.offset) == (None, 7)
+        consumer.close()
+    finally:
+        set_min_insync(_admin.AlterConfigOpType.DELETE)
+
+
 @pytest.mark.usefixtures("only_chronik")
 def test_nobody_breaks_it(admin: Any, offsets_topic: str) -> None:
     """Apache Kafka obeys; the group coordinator then has another number of partitions, or none."""

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from chronik.client.apis import Api
 from chronik.wire.api import ApiKey
@@ -170,6 +171,22 @@ def test_configuration_of_a_topic_is_described(broker: ServerProcess, topic: str
         *("--entity-name", topic),
     ).out
     assert "max.message.bytes=2000000" in output
+
+
+def test_offsets_of_a_group_are_deleted(broker: ServerProcess, topic: str) -> None:
+    create(broker, topic, 2)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    kept, deleted = TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 5)
+    consumer.commit(offsets=[kept, deleted], asynchronous=False)
+    said = java.run(
+        f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", broker.bootstrap, "--delete-offsets", "--group", topic),
+        *("--topic", f"{topic}:1"),
+    )
+    assert re.search(rf"^{topic}\s+1\s+Successful\s*$", said.out, re.MULTILINE), said.out
+    left = consumer.committed([kept, deleted], timeout=60)
+    assert [one.offset for one in left] == [3, OFFSET_INVALID]
+    consumer.close()
 
 
 def test_rarer_admin_calls(broker: ServerProcess, topic: str, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClosedNode]:
     (port,) = free_ports(1)
     node = ChronikNode(
         folder,
+        env={"CHRONIK_DELEGATION_TOKEN_SECRET_KEY": "what tokens are made with"},
         listeners=f"CLIENTS://{HOST}:{port}",
         listener_security_protocol_map="CLIENTS:SASL_SSL",
         kafka_tls_cert=cert,

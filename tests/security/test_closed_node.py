@@ -16,6 +16,7 @@ ACLS = "org.apache.kafka.tools.AclCommand"
 CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 CONFIGS_OLD = "kafka.admin.ConfigCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
@@ -83,6 +84,25 @@ def test_apache_kafkas_tools(closed: ClosedNode) -> None:
     assert len(re.findall(r"principal=User:carol", listed)) >= 4
     tool(closed, ACLS, "admin", "--remove", *rights, "--producer", "--force")
     assert "prefix" not in closed.cli("admin", "acl", "list", "--user", "carol")
+
+
+def test_delegation_tokens_by_apache_kafkas_tool(closed: ClosedNode) -> None:
+    """One is made, shown, renewed and ended."""
+    row = re.compile(r"^(\S+)\s+(\S+={0,2})\s+User:alice\s", re.MULTILINE)
+    made = row.search(tool(closed, TOKENS, "alice", "--create", "--max-life-time-period", "-1").out)
+    assert made is not None
+    token_id, hmac = made.groups()
+    config = ("--bootstrap-server", closed.bootstrap)
+    config += ("--command-config", str(closed.properties("alice", "SCRAM-SHA-512")))
+    described, renewed, _, after = java.run_several(
+        (TOKENS, *config, "--describe", "--owner-principal", "User:alice"),
+        (TOKENS, *config, "--renew", "--renew-time-period", "-1", "--hmac", hmac),
+        (TOKENS, *config, "--expire", "--expiry-time-period", "-1", "--hmac", hmac),
+        (TOKENS, *config, "--describe", "--owner-principal", "User:alice"),
+    )
+    assert token_id in described.out
+    assert "Completed renew operation" in renewed.out
+    assert token_id not in after.out
 
 
 def test_our_own_commands(closed: ClosedNode) -> None:

@@ -25,9 +25,12 @@ def test_seed(scenario: str, seed: int) -> None:
     assert result.read > 0
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [("members", 10058)])
+@pytest.mark.parametrize(("scenario", "seed"), [("members", 10058), ("cluster", 17)])
 def test_a_seed_that_found_a_bug(scenario: str, seed: int) -> None:
-    """members 10058: a marker ended an open transaction while the coordinator was asked about another one."""
+    """members 10058: a marker ended an open transaction while the coordinator was asked about another one.
+
+    cluster 17: a produce request overtook one of the same transaction that had to wait.
+    """
     assert run_seed(seed, SCENARIOS[scenario]).failures == []
 
 

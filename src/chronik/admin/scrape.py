@@ -105,7 +105,7 @@ class NodeCollector:
         yield from _family("chronik_received_bytes_total", {(): stats.received_bytes})
         yield from _family("chronik_sent_bytes_total", {(): stats.sent_bytes})
         yield from _family("chronik_connections", {(): listener.connection_count})
-        yield from _family("chronik_connections_max", {(): listener.limits.connections_max})
+        yield from _family("chronik_connections_max", {(): listener.connection_limits().total})
         refused = {(limit,): stats.refused[limit] for limit in ("max", "per_ip", "per_ip_rate", "rate")}
         refused["http",] = self._context.http.refused
         refused["links",] = self._context.strangers_refused()

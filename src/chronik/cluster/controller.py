@@ -16,6 +16,7 @@ from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
 from chronik.cluster.voters import quorum_changes
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.commands import Batch, FenceBroker, RemoveToken
 from chronik.metadata.store import MetadataStore
 from chronik.model import ChronikError, NodeId, RequestError, Unavailable
@@ -23,6 +24,7 @@ from chronik.security.tokens import tokens_to_remove
 from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
+_failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
 MISSING_CHECK_SECONDS: Final = 0.02
@@ -107,7 +109,7 @@ class Controller:
             try:
                 await self._look()
             except ChronikError as error:
-                log.warning("controller: %s", error)
+                _failed(str(error), error)
 
     def _is_in_charge(self) -> bool:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term

@@ -20,6 +20,7 @@ from chronik.cluster.lease import Lease
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.room import Room
 from chronik.cluster.stage_times import StageTimes
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import CommittedCommand, MetadataListener
 from chronik.metadata.telling import tell_applied, tell_replicated, tell_written
 from chronik.metrics import WriteStages
@@ -48,6 +49,12 @@ from chronik.raft.messages import (
 from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
+_unwritten: Final = RepeatingLine(
+    log,
+    logging.ERROR,
+    "the metadata log cannot be written: %s; this node leaves the quorum until it can",
+)
+_unread: Final = RepeatingLine(log, logging.ERROR, "the metadata log cannot be read back, trying again: %s")
 
 TICK_SECONDS: Final = 0.025
 ELECTION_TICKS: Final = 40
@@ -404,9 +411,7 @@ class RaftDriver:
         if core is not self._core or self._stopped:
             return
         if error is not None:
-            log.error(
-                "the metadata log cannot be written: %s; this node leaves the quorum until it can", error
-            )
+            _unwritten(str(error), error)
             self._core = None
             self._room.changed()
             self._tasks.spawn(self._reload(), "reading the metadata log back")
@@ -428,7 +433,7 @@ class RaftDriver:
             try:
                 await self._build()
             except (OSError, StorageError) as error:
-                log.error("the metadata log cannot be read back, trying again: %s", error)
+                _unread(str(error), error)
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def _install(self, ready: Ready) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, ProducerIdentity, RequestError, StorageError
 from chronik.records.batch import BatchHeader, Buffer, headers
 from chronik.records.reader import Record
@@ -14,6 +15,7 @@ from chronik.records.writer import build_batch
 from chronik.replication.partition import ACKS_ALL, Partition
 
 log = logging.getLogger(__name__)
+_failed: Final = RepeatingLine(log, logging.ERROR, "%s cannot be appended to: %s")
 
 READ_BYTES: Final = 1024 * 1024
 
@@ -86,7 +88,7 @@ class Journal:
             done(AppendResult(-1, coordinator_error(error.code)))
             return -1
         except StorageError as error:
-            log.error("%s cannot be appended to: %s", self.partition.tp, error)
+            _failed(self.partition.tp, self.partition.tp, error)
             done(AppendResult(-1, ErrorCode.coordinator_not_available))
             return -1
 

@@ -7,13 +7,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from chronik.groups.consumer_group import ConsumerGroup, Topics
 from chronik.groups.patterns import PatternWork, TopicPatterns
 from chronik.groups.shard import GroupShard
+from chronik.log_lines import RepeatingLine
 from chronik.model import RequestError
 
 log = logging.getLogger(__name__)
+_no_match: Final = RepeatingLine(log, logging.WARNING, "a pattern of a consumer group matches nothing: %s")
 
 
 class TopicMatching:
@@ -60,7 +63,7 @@ class TopicMatching:
                 raise
             # A member already had this pattern before it became too expensive or invalid (more topics, a new
             # release). It matches nothing from now on, so that the rest of the group can go on.
-            log.warning("a pattern of a consumer group matches nothing: %s", error)
+            _no_match(str(error), error)
             found = frozenset()
         self.patterns.keep(work, found)
         return found

@@ -18,10 +18,13 @@ import msgspec
 from chronik.links.handshake import Handshake, LinkIdentity, Message, Proof, ProvenPeer
 from chronik.links.outbox import Outbox
 from chronik.links.seal import TAG_BYTES, Seal
+from chronik.log_lines import RepeatingLine
 from chronik.model import NodeId, PeerError
 from chronik.wire.frames import FrameDecoder
 
 log = logging.getLogger(__name__)
+_refused: Final = RepeatingLine(log, logging.WARNING, "closing the %s link with node %d: %s")
+_stranger: Final = RepeatingLine(log, logging.WARNING, "closing a new link of %s: %s")
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 _HANDSHAKE_BYTES_MAX: Final = 4096
@@ -96,7 +99,11 @@ class Link(asyncio.BufferedProtocol):
         return tls.peer(transport.get_extra_info("peercert"))
 
     def _refuse(self, error: PeerError) -> None:
-        log.warning("closing the %s link with node %d: %s", self.purpose or "new", self.peer_id, error)
+        if self.peer_id >= 0:
+            _refused((self.peer_id, self.purpose), self.purpose or "new", self.peer_id, error)
+        elif self._transport is not None:
+            host, *_ = self._transport.get_extra_info("peername") or ("?",)
+            _stranger(host, host, error)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

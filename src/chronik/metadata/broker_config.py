@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values
+from chronik.metadata.fixed_configs import FIXED, SETTING_OF
 from chronik.metadata.kafka_configs import FIXED_IN_KAFKA, without_effect
 from chronik.metadata.topic_config import TOPIC_CONFIGS, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError
@@ -35,72 +36,17 @@ def _topic_defaults() -> Iterator[ConfigDef]:
                 )
 
 
-def _fact(name: str, kind: ConfigKind, doc: str) -> ConfigDef:
-    return ConfigDef(name=name, kind=kind, default=None, doc=doc)
-
-
-_FACTS: Final = (
-    _fact("advertised.listeners", ConfigKind.STRING, "Where clients are told to connect to."),
-    _fact(
-        "auto.create.topics.enable", ConfigKind.BOOLEAN, "Whether a topic is created when it is first named."
-    ),
-    _fact("broker.id", ConfigKind.INT, "The id of this broker."),
-    _fact("broker.rack", ConfigKind.STRING, "Where this broker stands."),
-    _fact("chronik.http.address", ConfigKind.STRING, "Where this broker serves HTTP."),
-    _fact("default.replication.factor", ConfigKind.INT, "Replicas of a topic that does not say how many."),
-    _fact(
-        "group.consumer.migration.policy",
-        ConfigKind.STRING,
-        "Always disabled: a group changes between the classic and the consumer protocol while it is empty.",
-    ),
-    _fact("listeners", ConfigKind.STRING, "Where this broker listens."),
-    _fact("log.dirs", ConfigKind.STRING, "Directory of this broker's data."),
-    _fact("max.connections", ConfigKind.INT, "Connections of clients at once."),
-    _fact("max.connections.per.ip", ConfigKind.INT, "Connections of clients at one address."),
-    _fact("node.id", ConfigKind.INT, "The id of this node."),
-    _fact("num.partitions", ConfigKind.INT, "Partitions of a topic that does not say how many."),
-    _fact("offsets.topic.num.partitions", ConfigKind.INT, "Partitions of __consumer_offsets when created."),
-    _fact(
-        "offsets.topic.replication.factor",
-        ConfigKind.SHORT,
-        "Replicas of __consumer_offsets when created, where there are so many brokers.",
-    ),
-    _fact("offsets.topic.segment.bytes", ConfigKind.INT, "Segment size of __consumer_offsets when created."),
-    _fact(
-        "replica.lag.time.max.ms",
-        ConfigKind.LONG,
-        "A follower that lags for so long leaves the in-sync replicas.",
-    ),
-    _fact("socket.request.max.bytes", ConfigKind.INT, "Longest request that is read."),
-    _fact(
-        "transaction.state.log.num.partitions",
-        ConfigKind.INT,
-        "Partitions of __transaction_state when created.",
-    ),
-    _fact(
-        "transaction.state.log.min.isr",
-        ConfigKind.INT,
-        "min.insync.replicas of __transaction_state when created.",
-    ),
-    _fact(
-        "transaction.state.log.replication.factor",
-        ConfigKind.SHORT,
-        "Replicas of __transaction_state when created, where there are so many brokers.",
-    ),
-    _fact(
-        "transaction.state.log.segment.bytes",
-        ConfigKind.INT,
-        "Segment size of __transaction_state when created.",
-    ),
-)
-
-
 def _dynamic(name: str, kind: ConfigKind, default: str, doc: str, low: float, high: float) -> ConfigDef:
     return ConfigDef(name=name, kind=kind, default=default, doc=doc, low=low, high=high)
 
 
 def _ms(name: str, default: int, doc: str, low: int = 1) -> ConfigDef:
     return _dynamic(name, ConfigKind.INT, str(default), doc, low, INT_MAX)
+
+
+def _limit(name: str, doc: str) -> ConfigDef:
+    """One whose default is a setting of the node, or what the system allows."""
+    return ConfigDef(name=name, kind=ConfigKind.INT, default=None, doc=doc, low=1, high=INT_MAX)
 
 
 _COORDINATORS: Final = (
@@ -220,6 +166,12 @@ _DYNAMIC: Final = (
         1,
         LONG_MAX,
     ),
+    _limit("max.connection.creation.rate", "New connections per second that each listener takes."),
+    _limit(
+        "max.connections",
+        "Connections of clients at once; at most half of the file descriptors that the system allows.",
+    ),
+    _limit("max.connections.per.ip", "Connections of clients at one address."),
     _dynamic(
         "producer.id.expiration.ms",
         ConfigKind.INT,
@@ -230,18 +182,19 @@ _DYNAMIC: Final = (
     ),
 )
 
-_EFFECTIVE: Final = {one.name: one for one in (*_topic_defaults(), *_FACTS, *_COORDINATORS, *_DYNAMIC)}
+_EFFECTIVE: Final = {one.name: one for one in (*_topic_defaults(), *FIXED, *_COORDINATORS, *_DYNAMIC)}
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
     dict(sorted({**without_effect("broker"), **_EFFECTIVE}.items()))
 )
 
-READ_ONLY: Final = frozenset({fact.name for fact in _FACTS} | (FIXED_IN_KAFKA - _EFFECTIVE.keys()))
+READ_ONLY: Final = frozenset({one.name for one in FIXED} | (FIXED_IN_KAFKA - _EFFECTIVE.keys()))
 """Known at start and not changed by AlterConfigs."""
 
 
 def broker_value(name: str, layers: tuple[Mapping[str, str], ...]) -> Any:
-    """The value in force; `layers` strongest first. One that cannot be read falls back to the next."""
+    """The value in force; `layers` strongest first. One that cannot be read falls back to the next, the last
+    to the default: None if there is none."""
     definition = BROKER_CONFIGS[name]
     for layer in layers:
         if name in layer:
@@ -249,14 +202,18 @@ def broker_value(name: str, layers: tuple[Mapping[str, str], ...]) -> Any:
                 return definition.parse(layer[name])
             except ValueError:
                 continue
-    return definition.parse(definition.default or "")
+    return None if definition.default is None else definition.parse(definition.default)
 
 
 def check_broker_configs(values: Mapping[str, str | None]) -> None:
     """RequestError that names the first key that is unknown, fixed, or has no valid value."""
     for name in values:
         if name in READ_ONLY:
-            raise RequestError(ErrorCode.invalid_request, f"Cannot update broker config dynamically: {name}")
+            setting = SETTING_OF.get(name)
+            where = "" if setting is None else f"; it is the setting {setting} of the node"
+            raise RequestError(
+                ErrorCode.invalid_request, f"Cannot update broker config dynamically: {name}{where}"
+            )
     check_values("broker", BROKER_CONFIGS, values)
 
 

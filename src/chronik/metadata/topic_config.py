@@ -187,7 +187,15 @@ _DEFINITIONS: Final = (
         "Largest offset index of a segment.",
         low=4,
     ),
-    _long("segment.jitter.ms", 0, "log.roll.jitter.ms", "Random part that is taken off segment.ms."),
+    ConfigDef(
+        name="segment.jitter.ms",
+        kind=ConfigKind.LONG,
+        default="0",
+        server_names=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+        low=0,
+        high=LONG_MAX,
+        doc="Random part that is taken off segment.ms.",
+    ),
     ConfigDef(
         name="segment.ms",
         kind=ConfigKind.LONG,

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.commands import ChangePartition
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chronik.replication.replica import Replica
 
 log = logging.getLogger(__name__)
+_unchanged: Final = RepeatingLine(log, logging.INFO, "%s: the ISR stays as it is: %s")
 
 PROPOSE_SECONDS_MAX: Final = 5.0
 PROPOSE_AGAIN_SECONDS: Final = 0.1
@@ -100,7 +102,7 @@ class MetadataIsrProposals:
         try:
             await self._metadata.submit(command, timeout_s=PROPOSE_SECONDS_MAX)
         except (Unavailable, RequestError) as error:
-            log.info("%s: the ISR stays as it is: %s", partition.tp, error)
+            _unchanged(partition.tp, partition.tp, error)
             is_refused = isinstance(error, RequestError) and error.code != ErrorCode.request_timed_out
             return False if is_refused else None
         return True

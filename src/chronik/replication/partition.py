@@ -167,9 +167,10 @@ class Partition(Replica):
 
     def require_enough_replicas(self) -> None:
         if self.lacks_replicas:
+            needed = min(self.config.min_insync_replicas, len(self.replicas))
             raise RequestError(
                 ErrorCode.not_enough_replicas,
-                f"{self.tp} has {len(self.isr)} in-sync replicas, needs {self.config.min_insync_replicas}",
+                f"{self.tp} has {len(self.isr)} in-sync replicas, needs {needed}",
             )
 
     def _check_producer(self, header: BatchHeader) -> Appended | None:

@@ -12,6 +12,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from chronik.log_lines import RepeatingLine
 from chronik.metadata.commands import ChangePartition
 from chronik.metadata.elections import elect
 from chronik.metadata.store import MetadataStore
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from chronik.storage.log_parts import SegmentDamage
 
 log = logging.getLogger(__name__)
+_in_office: Final = RepeatingLine(log, logging.INFO, "%s: not out of office yet: %s")
 
 REPAIRS_MAX: Final = 3
 """Repairs per partition since the node started, so that a failing disk is not rewritten for ever."""
@@ -96,7 +98,7 @@ class Repairs:
         try:
             await self._metadata.submit(command, timeout_s=ASK_SECONDS_MAX)
         except (Unavailable, RequestError) as error:
-            log.info("%s: not out of office yet: %s", partition.tp, error)
+            _in_office(partition.tp, partition.tp, error)
         return True
 
     async def stop(self) -> None:

@@ -58,8 +58,8 @@ def layered_entries(
     return entries
 
 
-def broker_entries(services: Services, facts: Mapping[str, str]) -> list[Entry]:
-    """This broker's configs; `facts` are the values of those that are fixed."""
+def broker_entries(services: Services, settings: Mapping[str, str]) -> list[Entry]:
+    """This broker's configs; `settings` are the values that its settings give."""
     layers = services.broker_configs()
     entries = []
     for name, definition in BROKER_CONFIGS.items():
@@ -69,7 +69,9 @@ def broker_entries(services: Services, facts: Mapping[str, str]) -> list[Entry]:
             if name in layer
         ]
         if name in READ_ONLY:
-            chain = [(facts[name], ConfigSource.STATIC)] if name in facts else []
+            chain = []  # whatever a node that did not refuse it has stored
+        if name in settings:
+            chain.append((settings[name], ConfigSource.STATIC))
         if not chain:
             chain = [(None, ConfigSource.DEFAULT)]
         if definition.default is not None:

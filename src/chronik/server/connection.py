@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from chronik.log_lines import RepeatingLine
 from chronik.metrics import clock
 from chronik.model import PeerError
 from chronik.records.batch import Buffer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from chronik.server.listener import Door, KafkaListener
 
 log = logging.getLogger(__name__)
+_closing: Final = RepeatingLine(log, logging.INFO, "closing the connection of %s: %s")
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 WRITE_BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -188,7 +190,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             for frame in self._decoder.received(nbytes):
                 self._on_frame(frame)
         except PeerError as error:
-            log.info("closing the connection of %s: %s", self.peer.peer_host, error)
+            _closing(self.peer.peer_host, self.peer.peer_host, error)
             self.close()
             return
         if self._writable and self._decoder.held_bytes != self._stalled_bytes:
@@ -281,7 +283,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 start()
                 slot.worked(clock() - began)
             except PeerError as error:
-                log.info("closing the connection of %s: %s", self.peer.peer_host, error)
+                _closing(self.peer.peer_host, self.peer.peer_host, error)
                 self.close()
             except Exception as error:
                 self._failed(error)

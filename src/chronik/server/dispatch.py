@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
 from chronik.server.access import EVERYTHING, Access
 from chronik.server.audit import CHANGES, names_in
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+_closing: Final = RepeatingLine(log, logging.INFO, "closing the connection of %s: %s")
 
 Reply: TypeAlias = Mapping[str, Any]
 RequestT = TypeVar("RequestT")
@@ -343,7 +345,8 @@ class Dispatcher:
         try:
             frame = await self.answer(call)
         except PeerError as error:
-            log.info("closing the connection of %s: %s", call.context.connection.peer_host, error)
+            host = call.context.connection.peer_host
+            _closing(host, host, error)
             responder.close()
         except Exception as error:
             call.failed(error)

@@ -1,8 +1,7 @@
 """Topics that belong to the coordinators: what clients may not do to them, and how they must be configured.
 
 Coordinators keep committed offsets and transactions there. With `cleanup.policy=delete` these would expire;
-with more partitions a group's state would be looked for in the wrong one; with more in-sync replicas than
-there are replicas every commit would be refused. Only coordinators create them.
+with more partitions a group's state would be looked for in the wrong one. Only coordinators create them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CLEANUP_POLICY: Final = "cleanup.policy"
-MIN_INSYNC: Final = "min.insync.replicas"
 CONFIGS: Final[Mapping[str, str]] = {CLEANUP_POLICY: "compact", "segment.bytes": str(100 * 1024 * 1024)}
 
 
@@ -60,12 +58,6 @@ def check_internal_configs(
     if not _is_compacted(configs):
         raise _invalid(topic, f"{CLEANUP_POLICY} must be compact, or committed state would expire.")
     config = TopicConfig.resolve(configs, *broker_configs)
-    if config.min_insync_replicas > _replicas(topic):
-        raise _invalid(
-            topic,
-            f"{MIN_INSYNC} can be at most {_replicas(topic)}, the number of its replicas, or every commit "
-            "would be refused.",
-        )
     for name, low, high, why in BOUNDS:
         value = getattr(config, name.replace(".", "_"))
         if name in configs and not low <= value <= high:
@@ -77,11 +69,6 @@ def _invalid(topic: Topic, why: str) -> RequestError:
     return RequestError(ErrorCode.invalid_config, f"Topic {topic.name} is internal: {why}")
 
 
-def _replicas(topic: Topic) -> int:
-    """Of the partition that has fewest."""
-    return min((len(one.replicas) for one in topic.partitions), default=1)
-
-
 async def mend_internal_topics(services: Services) -> None:
     """Look at all of them once, when the node starts."""
     for topic in list(services.state.topics.values()):
@@ -91,7 +78,6 @@ async def mend_internal_topics(services: Services) -> None:
 
 async def mend_internal_topic(services: Services, topic: Topic) -> None:
     """Give a topic that something else than a coordinator made the configs that it must have."""
-    await _lower_min_insync(services, topic)
     if _is_compacted(topic.configs):
         return
     found = topic.configs.get(CLEANUP_POLICY, "the default")
@@ -108,28 +94,6 @@ async def mend_internal_topic(services: Services, topic: Topic) -> None:
         "%s had cleanup.policy %s: what coordinators keep there would have expired; it is compacted now",
         topic.name,
         found,
-    )
-
-
-async def _lower_min_insync(services: Services, topic: Topic) -> None:
-    """Where more replicas must be in sync than there are, nothing can be committed: it asks for all, then."""
-    wanted = services.topic_config(topic.name).min_insync_replicas
-    if wanted <= _replicas(topic):
-        return
-    values: dict[str, str | None] = {MIN_INSYNC: str(_replicas(topic))}
-    try:
-        await services.metadata.submit(
-            SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
-        )
-    except Exception as error:
-        log.error("%s has %s %d and could not be mended: %s", topic.name, MIN_INSYNC, wanted, error)
-        return
-    log.warning(
-        "%s had %s %d with %d replicas, so that nothing could be committed; it is lowered to these",
-        topic.name,
-        MIN_INSYNC,
-        wanted,
-        _replicas(topic),
     )
 
 

@@ -13,12 +13,14 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from chronik.config import ConfigError, Settings, is_loopback
+from chronik.log_lines import RepeatingLine
 from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.oauth import ALGORITHMS, TokenRules
 
 __all__ = ["KeySource"]
 
 log = logging.getLogger(__name__)
+_unread: Final = RepeatingLine(log, logging.WARNING, "the keys for OAuth tokens cannot be read: %s")
 
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 FETCH_SECONDS_MAX: Final = 5.0
@@ -85,7 +87,7 @@ class KeySource:
                 try:
                     self._rules = await asyncio.to_thread(self._read)
                 except Exception as error:  # whatever a document or a server can do wrong
-                    log.warning("the keys for OAuth tokens cannot be read: %s", error)
+                    _unread(self._where, error)
             if self._rules is None:
                 raise AuthenticationFailed("tokens cannot be checked now")
             return self._rules

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from chronik.security.principals import ANONYMOUS
 from chronik.security.quotas import Quotas
 from chronik.server.call import answered_or_closed
 from chronik.server.connection import KafkaConnection
+from chronik.server.connection_limits import ConnectionLimits
 from chronik.server.dispatch import Dispatcher, Responder
 from chronik.server.sasl import LOGIN_SECONDS_MAX, Authenticator, Session
 from chronik.server.tls import ListenerTls
@@ -141,10 +142,13 @@ class KafkaListener:
         dispatcher: Dispatcher,
         limits: Limits,
         pressures: tuple[Pressure, ...],
+        configs: Callable[[], tuple[Mapping[str, str], ...]] = tuple,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.dispatcher = dispatcher
         self.limits = limits
+        self._configs = configs
+        """The broker's configs, strongest first: they may change some of the limits."""
         self.memory = RequestMemory(limits.request_memory_bytes_max)
         self.stalled = StalledMemory(limits.stalled_memory_bytes_max, self.loop.time)
         self._pressures = (self.memory, *pressures)
@@ -160,7 +164,7 @@ class KafkaListener:
         self._logins = Tasks("logins")
         self._received = ReceiveBuffer()
         self._accepted = Quotas()
-        """Counts new connections per listener, for `connections_per_second_max`."""
+        """Counts new connections per listener, for `max.connection.creation.rate`."""
         self.stats = ServerStats()
 
     async def bind(self, host: str, port: int, door: Door | None = None) -> int:
@@ -209,17 +213,22 @@ class KafkaListener:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def connection_limits(self) -> ConnectionLimits:
+        """Those in force now."""
+        return ConnectionLimits.resolve(self._configs(), self.limits)
+
     def admit(self, connection: KafkaConnection, door: Door) -> float | None:
         """How many seconds the connection waits until it is read, or None if it may not stay. One that may
         not costs a log line a minute, and a count."""
         host = connection.peer.peer_host
         if not self._is_open:
             return None
-        if len(self._connections) >= self.limits.connections_max:
+        limits = self.connection_limits()
+        if len(self._connections) >= limits.total:
             self.stats.refused["max"] += 1
             _full("connections", host, len(self._connections))
             return None
-        if self._per_ip[host] >= self.limits.connections_per_ip_max:
+        if self._per_ip[host] >= limits.per_ip:
             self.stats.refused["per_ip"] += 1
             _greedy(host, host, self._per_ip[host])
             return None
@@ -228,7 +237,7 @@ class KafkaListener:
             self.stats.refused["per_ip_rate"] += 1
             _hasty(host, host, "the quota of its address does not allow more per second")
             return None
-        wait_s = self._wait_for_turn(door)
+        wait_s = self._wait_for_turn(door, limits.per_second)
         if wait_s > HOLD_BACK_SECONDS_MAX:
             self.stats.refused["rate"] += 1
             _hasty(door.endpoint, host, f"{door.endpoint} takes no more per second")
@@ -237,9 +246,8 @@ class KafkaListener:
         self._per_ip[host] += 1
         return wait_s
 
-    def _wait_for_turn(self, door: Door) -> float:
+    def _wait_for_turn(self, door: Door, rate: int | None) -> float:
         """Connections beyond the listener's rate are held back, as if they had been accepted later."""
-        rate = self.limits.connections_per_second_max
         if rate is None:
             return 0.0
         return self._accepted.spend(("listener", door.endpoint), rate, 1.0, self.loop.time())

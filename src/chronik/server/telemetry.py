@@ -93,8 +93,6 @@ class Telemetry:
 
     def ask(self, instance_id: uuid.UUID | None, client: Mapping[str, str], *, now_ms: int) -> Instance:
         """The subscription of a client; RequestError if it asks too often."""
-        if instance_id in _RESERVED:
-            raise RequestError(ErrorCode.invalid_request, "The client instance id is a reserved one.")
         instance = self._instance(instance_id or self._new_id(), client)
         if not instance.may_ask(now_ms):
             raise RequestError(

@@ -13,6 +13,8 @@ from chronik.server.reloading import Reloaded
 
 __all__ = ["ListenerTls", "client_context"]
 
+PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+"""What listeners speak, by Kafka's names."""
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,

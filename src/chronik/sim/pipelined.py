@@ -83,10 +83,15 @@ class _Pipeline:
         txn = f"{self._name}-t{len(recorder.events)}"
         requests = []
         for number in range(self._rng.randint(2, REQUESTS_MAX)):
-            chosen = self._rng.sample(tps, self._rng.randint(1, len(tps)))
+            # The first request goes to one partition and is waited for. Those that follow are sent at once:
+            # some wait until another partition has joined the transaction, and a later one that is for the
+            # first partition alone, and so need not wait, must not overtake them.
+            chosen = self._rng.sample(tps, self._rng.randint(1, len(tps)) if number else 1)
             values = {tp: f"{self._name}.{txn}.{number}.{tp.partition}.{tp.topic}" for tp in chosen}
             sending = connection.request(PRODUCE, self._fields(values))
             requests.append(_Request(values, recorder.loop.create_task(sending)))
+            if number == 0:
+                await asyncio.wait({requests[0].answer})
         answers = await asyncio.gather(*(request.answer for request in requests), return_exceptions=True)
         codes = [_codes(answer) for answer in answers]
         self._judge(requests, codes)

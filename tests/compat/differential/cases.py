@@ -20,6 +20,7 @@ from tests.compat.differential import (
     cases_refused,
     cases_security,
     cases_states,
+    cases_telemetry,
     cases_times,
 )
 from tests.compat.differential.makers import Make
@@ -37,6 +38,7 @@ _PARTS: Final = (
     cases_groups,
     cases_admin,
     cases_refused,
+    cases_telemetry,
     cases_security,
     cases_states,
 )

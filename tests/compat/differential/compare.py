@@ -64,6 +64,7 @@ PRESENT: Final = frozenset(
             "usable_bytes",
         ),
         *("last_fetch_timestamp", "last_caught_up_timestamp", "finalized_features_epoch", "partition_size"),
+        *("client_instance_id", "subscription_id"),
     }
 )
 """Differ by nature: only whether there is a value is compared."""

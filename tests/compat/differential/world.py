@@ -25,6 +25,7 @@ LIMIT_MS = 6 * 3_600_000
 MISSING = "diff-missing"
 GROUP = "diff-group"
 """Without members, with a committed offset."""
+SUBSCRIPTION = "diff-telemetry"
 RECORDS = 5
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 NO_TOPIC_ID = UUID(int=0xDEAD)
@@ -82,7 +83,8 @@ class World:
         return found
 
     def set_up(self) -> None:
-        self.learn_versions()
+        self._subscribe()
+        self.until(self._offers_telemetry)
         limits = {f"message.timestamp.{which}.max.ms": str(LIMIT_MS) for which in ("before", "after")}
         topics = [
             _new_topic(TOPIC, 2, {"retention.ms": "-1"}),
@@ -104,6 +106,32 @@ class World:
             self.until(lambda key=key, kind=kind: self._coordinator_error(key, kind) == 0)
         self.until(lambda: self._commit_error() == 0)
         self.until(lambda: self._producer_error() == 0)
+
+    def _subscribe(self) -> None:
+        """To metrics of clients: without a subscription the APIs for them may not be offered."""
+        configs = {"metrics": "org.apache.kafka.producer.", "interval.ms": "60000"}
+        resource = {
+            "resource_type": 16,
+            "resource_name": SUBSCRIPTION,
+            "configs": [
+                {"name": name, "config_operation": 0, "value": value} for name, value in configs.items()
+            ],
+        }
+        answer = self.client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]})
+        assert answer.responses[0].error_code == 0, answer
+
+    def _offers_telemetry(self) -> bool:
+        self.learn_versions()
+        return ApiKey.PUSH_TELEMETRY in self.versions
+
+    def subscription_of(self, instance_id: UUID) -> int:
+        """The subscription that this client instance has; it may ask only once."""
+
+        def ask() -> int:
+            fields = {"client_instance_id": instance_id}
+            return int(self.client.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, fields).subscription_id)
+
+        return self.once(f"subscription of {instance_id}", ask)
 
     transaction = "diff-transaction"
 

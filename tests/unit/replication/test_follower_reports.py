@@ -249,6 +249,7 @@ async def test_min_insync_replicas_is_capped_at_the_replication_factor(
             with pytest.raises(RequestError) as refused:
                 partition.require_enough_replicas()
             assert refused.value.code == ErrorCode.not_enough_replicas
+            assert str(refused.value).endswith(f"{len(in_sync)} in-sync replicas, needs {len(replicas)}")
 
 
 async def test_min_insync_replicas_counts_from_the_moment_it_is_changed(tmp_path: Path) -> None:

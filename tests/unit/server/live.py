@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chronik.config import Settings
-from chronik.metadata.commands import CreateTopic
+from chronik.metadata.commands import BROKER_RESOURCE, CreateTopic, SetConfigs
 from chronik.node import Node
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
@@ -33,6 +33,11 @@ class Live:
         await parts.metadata.submit(
             CreateTopic(name=name, topic_id=parts.services.new_uuid(), assignments=assignments)
         )
+
+    async def set_broker_config(self, name: str, value: str) -> None:
+        """For all brokers."""
+        change = SetConfigs(resource_type=BROKER_RESOURCE, name="", values={name: value})
+        await self.node.parts.metadata.submit(change)
 
     async def find(self, key: str, key_type: int = 0) -> None:
         """Makes the internal topic, as a client's first request does."""

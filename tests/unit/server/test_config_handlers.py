@@ -99,7 +99,7 @@ def test_a_brokers_configs() -> None:
     harness = Harness(default_partitions=6)
     shown = {config.name: config for config in describe(harness, BROKER_RESOURCE, "1").configs}
     assert (shown["num.partitions"].value, shown["num.partitions"].read_only) == ("6", True)
-    assert shown["advertised.listeners"].value == "PLAINTEXT://host-1:9092"
+    assert shown["advertised.listeners"].value == "KAFKA://host-1:9092"
     assert shown["broker.rack"].value is None
     assert shown["broker.rack"].synonyms == ()  # a default of null is none, as in Kafka
     assert not shown["log.retention.ms"].read_only

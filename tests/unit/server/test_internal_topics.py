@@ -84,7 +84,6 @@ def test_its_state_cannot_be_made_to_expire() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("min_insync_replicas", "100"),
         ("max_message_bytes", "10"),
         ("segment_bytes", "14"),
         ("segment_ms", "1"),
@@ -94,7 +93,6 @@ def test_its_state_cannot_be_made_to_expire() -> None:
     ],
 )
 def test_it_cannot_be_made_useless(name: str, value: str) -> None:
-    """With more in-sync replicas than there are, every commit was refused."""
     harness = Harness()
     find_coordinator(harness)
     before = harness.services.state.topics[OFFSETS].configs
@@ -105,12 +103,14 @@ def test_it_cannot_be_made_useless(name: str, value: str) -> None:
     assert alter(harness, replace=False, min_insync_replicas="1").error_code == ErrorCode.none
 
 
-def test_one_that_asks_for_more_replicas_than_it_has_is_mended(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_in_sync_replicas_than_there_are_means_all(caplog: pytest.LogCaptureFixture) -> None:
+    """As in any topic, so it is neither refused nor lowered."""
     harness = Harness()
-    harness.topic(OFFSETS, (1,), cleanup_policy="compact", min_insync_replicas="100")
+    find_coordinator(harness)
+    assert alter(harness, replace=False, min_insync_replicas="100").error_code == ErrorCode.none
     asyncio.run(mend_internal_topics(harness.services))
-    assert harness.services.topic_config(OFFSETS).min_insync_replicas == 1
-    assert "it is lowered to these" in caplog.text
+    assert harness.services.topic_config(OFFSETS).min_insync_replicas == 100
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("when", ["the node starts", "a coordinator is asked for"])

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from chronik.metadata.commands import CLIENT_METRICS_RESOURCE
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, RequestError
 from chronik.records.compression import Compression, compress
 from chronik.server.telemetry import TELEMETRY_BYTES_MAX, Telemetry
 from chronik.wire.api import ApiKey
@@ -138,6 +138,23 @@ async def test_what_no_client_sends_is_refused(tmp_path: Path) -> None:
         assert await push(node, given, client_instance_id=None) is ErrorCode.invalid_request
         assert await push(node, given, client_instance_id=UUID(int=1)) is ErrorCode.invalid_request
         assert await push(node, given, codec=9) is ErrorCode.unsupported_compression_type
+
+
+def test_a_reserved_id_may_ask_as_in_apache_kafka_and_not_push() -> None:
+    telemetry, reserved = Telemetry(), UUID(int=1)
+    instance = telemetry.ask(reserved, CLIENT, now_ms=0)
+    assert instance.instance_id == reserved
+    with pytest.raises(RequestError) as refused:
+        telemetry.admit(
+            reserved,
+            CLIENT,
+            subscription_id=instance.subscription_id,
+            is_terminating=False,
+            codec=0,
+            size=1,
+            now_ms=1,
+        )
+    assert refused.value.code is ErrorCode.invalid_request
 
 
 def test_instances_are_bounded() -> None:

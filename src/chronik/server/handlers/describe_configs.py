@@ -25,10 +25,9 @@ from chronik.server.config_entries import (
     default_broker_entries,
     layered_entries,
 )
-from chronik.server.coordinators import MIN_INSYNC_REPLICAS, REPLICATION_FACTOR
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
 from chronik.server.gate import each_config
-from chronik.server.internal_topics import CONFIGS
+from chronik.server.setting_values import values_of_settings
 from chronik.server.topics import check_topic_name
 from chronik.wire.api import ApiKey
 
@@ -92,45 +91,10 @@ def _entries(ctx: RequestContext, resource: DescribeConfigsResource) -> Iterable
                 ErrorCode.invalid_request,
                 f"Unexpected broker id, expected {expected} or empty string, but received {name}",
             )
-        return broker_entries(services, _facts(ctx))
+        return broker_entries(services, values_of_settings(services, ctx.connection))
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
         return logger_entries(services, name)
     raise RequestError(ErrorCode.invalid_request, f"Unsupported resource type: {resource.resource_type}")
-
-
-def _facts(ctx: RequestContext) -> dict[str, str]:
-    settings = ctx.services.settings
-    facts = {
-        "auto.create.topics.enable": str(settings.auto_create_topics).lower(),
-        "broker.id": str(settings.node_id),
-        "default.replication.factor": str(settings.default_replication_factor),
-        "group.consumer.migration.policy": "disabled",
-        "listeners": f"PLAINTEXT://{ctx.connection.listener_host}:{ctx.connection.listener_port}",
-        "log.dirs": str(settings.data_dir.absolute()),
-        "max.connections": str(ctx.services.limits.connections_max),
-        "max.connections.per.ip": str(ctx.services.limits.connections_per_ip_max),
-        "node.id": str(settings.node_id),
-        "num.partitions": str(settings.default_partitions),
-        "offsets.topic.num.partitions": str(settings.offsets_topic_partitions),
-        "offsets.topic.replication.factor": str(REPLICATION_FACTOR),
-        "offsets.topic.segment.bytes": CONFIGS["segment.bytes"],
-        "replica.lag.time.max.ms": str(settings.replica_lag_time_max_ms),
-        "socket.request.max.bytes": str(settings.frame_bytes_max),
-        "transaction.state.log.min.isr": str(MIN_INSYNC_REPLICAS),
-        "transaction.state.log.num.partitions": str(settings.transactions_topic_partitions),
-        "transaction.state.log.replication.factor": str(REPLICATION_FACTOR),
-        "transaction.state.log.segment.bytes": CONFIGS["segment.bytes"],
-    }
-    if settings.rack is not None:
-        facts["broker.rack"] = settings.rack
-    broker = ctx.services.state.brokers.get(settings.node_id)
-    kafka = None if broker is None else broker.endpoints.get(ctx.connection.endpoint)
-    if kafka is not None:
-        facts["advertised.listeners"] = f"PLAINTEXT://{kafka.host}:{kafka.port}"
-    if broker is not None and "http" in broker.endpoints:
-        http = broker.endpoints["http"]
-        facts["chronik.http.address"] = f"{settings.http_scheme}://{http.host}:{http.port}"
-    return facts
 
 
 def _result(

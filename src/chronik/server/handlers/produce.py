@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
+from chronik.log_lines import RepeatingLine
 from chronik.model import (
     ErrorCode,
     InvalidRecords,
@@ -43,6 +44,7 @@ from chronik.wire.produce import (
 )
 
 log = logging.getLogger(__name__)
+_not_created: Final = RepeatingLine(log, logging.WARNING, "topic %s could not be created on first use: %s")
 
 FIRST_WITH_ZSTD: Final = 7
 FIRST_WITH_ABORTABLE: Final = 11
@@ -428,7 +430,7 @@ async def _create_missing_topics(call: Call[ProduceRequest]) -> None:
             await ensure_topic(call.context.services, topic)
         except Exception as error:
             # The append answers unknown_topic_or_partition, which clients answer with a retry.
-            log.warning("topic %s could not be created on first use: %s", topic, error)
+            _not_created(topic, topic, error)
 
 
 async def _admission_error(call: Call[ProduceRequest]) -> RequestError | None:
