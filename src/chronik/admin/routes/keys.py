@@ -65,8 +65,8 @@ async def keys(call: HttpCall) -> KeyList:
     access=HttpAccess.CHANGE,
 )
 async def make_key(call: HttpCall) -> KeyMade:
-    """For super users and full API keys only, since ACLs do not bind a key. The answer is the only place where
-    the key is ever shown. Every node knows it at once."""
+    """For super users and full API keys only, since ACLs do not bind a key. The answer is the only place
+    where the key is ever shown. Every node knows it at once."""
     if not call.access.is_super:
         raise RequestError(
             ErrorCode.cluster_authorization_failed,
