@@ -98,6 +98,12 @@ class HttpEndpoint:
     always: bool
     """Also while the node waits for its cluster."""
 
+    def admit_again(self, call: HttpCall) -> None:
+        """For a call that has waited: HttpError or RequestError if its right or its login ended meanwhile."""
+        if not call.context.callers.is_valid(call.caller):
+            raise HttpError(401, "login_required", "The key or the session ended while the call waited.")
+        self.needs.admit(call, call, [])
+
     @property
     def name(self) -> str:
         return self.function.__name__

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from chronik.groups.consumer_group import ConsumerGroup, Topics
+from chronik.groups.consumer_group import ConsumerGroup
 from chronik.groups.patterns import PatternWork, TopicPatterns
 from chronik.groups.shard import GroupShard
+from chronik.groups.subscriptions import Topics
 from chronik.model import RequestError
 
 log = logging.getLogger(__name__)
