@@ -87,6 +87,8 @@ class AdminApp:
         request.state.principal = caller.principal
         call = HttpCall(self._context, path, query, None, caller, _authorization(request.headers))
         endpoint.needs.admit(call, call, [])
+        if endpoint.quota is not None:
+            self._context.quotas.check(caller.principal, endpoint.quota)
         data = await _read_body(request, endpoint.body_bytes_max)
         if caller.signed is not None and not caller.signed.fits(data):
             raise login_required()
@@ -102,11 +104,11 @@ class AdminApp:
             raise
         if is_change:
             self._note_change(request, caller)
-        if isinstance(value, FileContent):
-            return _FileResponse(value)
-        if isinstance(value, Content):
-            return _response(value.body, value.media_type, value.status, value.headers)
-        return _response(msgspec.json.encode(value), "application/json", 200, {})
+        response = _response_of(value)
+        if endpoint.quota is not None:
+            sent = int(response.headers["content-length"])
+            self._context.quotas.charge(caller.principal, endpoint.quota, received=len(data), sent=sent)
+        return response
 
     def _note_change(self, request: Request, caller: Caller) -> None:
         if caller.signed is None:
@@ -180,6 +182,14 @@ def _method(scope: Scope) -> str:
 def _authorization(headers: Mapping[str, str]) -> str | None:
     key = headers.get("x-api-key")
     return headers.get("authorization") if key is None else f"Bearer {key}"
+
+
+def _response_of(value: Any) -> Response:
+    if isinstance(value, FileContent):
+        return _FileResponse(value)
+    if isinstance(value, Content):
+        return _response(value.body, value.media_type, value.status, value.headers)
+    return _response(msgspec.json.encode(value), "application/json", 200, {})
 
 
 def _response(body: bytes, media_type: str, status: int, headers: Mapping[str, str]) -> Response:
