@@ -289,11 +289,13 @@ def test_java(closed: Closed, jar_set: str, producer: str, writes: str, reads: s
     assert len(java.run(CONSUMER, *where, *config, *limits, **how).lines()) == 1
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "a delegation token"])
 def test_our_own_command_line(closed: Closed, mechanism: str) -> None:
+    properties = closed.properties(mechanism) if mechanism in MECHANISMS else closed.delegation_token()
+
     def cli(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         program = (sys.executable, "-c", "from chronik.cli import main; main()")
-        config = ("--client-config", str(closed.properties(mechanism)))
+        config = ("--client-config", str(properties))
         return subprocess.run(
             [*program, *config, *arguments, "--bootstrap", closed.bootstrap],
             input=stdin,
