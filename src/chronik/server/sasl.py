@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from chronik.config import Settings
 from chronik.links.handshake import is_signed_by
+from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode
 from chronik.security import oauth, plain
@@ -142,7 +143,8 @@ class Authenticator:
             return Authenticated(found)
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
-        key = self._metadata.state.node_keys.get(int(user))
+        state = self._metadata.state
+        key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
         if key is not None and not scram.is_signed(partial(is_signed_by, key)):
             raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
         return Authenticated(NODE_PREFIX + user)
