@@ -194,6 +194,8 @@ class Links:
     raft_port: Acceptor
     public_key: bytes
     """What this node registers with, so that no other can pass for it; empty if nodes have no secret."""
+    sign: Callable[[bytes], bytes] | None
+    """By the private half of that key."""
     cluster_id: str | None
     """That of this node's certificate."""
 
@@ -238,6 +240,7 @@ def build_links(
         wal_port=Acceptor(identity, {METADATA: receiver, DATA: replication.follower_links}),
         raft_port=Acceptor(identity, {RAFT: receiver}),
         public_key=identity.key.public if identity.key is not None else b"",
+        sign=identity.key.sign if identity.key is not None else None,
         cluster_id=identity.tls.cluster_id if identity.tls is not None else None,
     )
 

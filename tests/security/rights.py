@@ -176,16 +176,13 @@ class Walk:
 
     async def outcomes(self) -> dict[tuple[str, str], str]:
         found = {}
-        admin = await Connection.open(BrokerAddress(HOST, self.admin_port), ClientOptions(client_id="admin"))
+        admin, client = await self.connections()
         await self._prepare(admin)
-        client = await Connection.open(
-            BrokerAddress(HOST, self._port), ClientOptions(login=LOGIN, request_timeout_ms=10_000)
-        )
         for state, rights in states():
             await self._set(admin, rights)
             for case in cases():
                 try:
-                    answer = await _ask(client, case.api_key, case.version, **case.fields)
+                    answer = await ask(client, case.api_key, case.version, **case.fields)
                 except Exception as error:
                     raise AssertionError(f"{case.name} {state}") from error
                 found[state, case.name] = outcome(answer)
@@ -193,10 +190,18 @@ class Walk:
         client.close()
         return found
 
+    async def connections(self) -> tuple[Connection, Connection]:
+        """A super user's and that of the user whose rights are walked through."""
+        admin = await Connection.open(BrokerAddress(HOST, self.admin_port), ClientOptions(client_id="admin"))
+        client = await Connection.open(
+            BrokerAddress(HOST, self._port), ClientOptions(login=LOGIN, request_timeout_ms=10_000)
+        )
+        return admin, client
+
     async def _prepare(self, admin: Connection) -> None:
         """A topic, a group with an offset and a transaction: what there is to be seen."""
         topic = {"name": "orders", "num_partitions": 1, "replication_factor": 1}
-        await _ask(admin, ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout=10_000)
+        await ask(admin, ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout=10_000)
         for key_type, key in ((0, "g"), (1, "t")):
             await _until(admin, ApiKey.FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=[key])
         await _until(admin, ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=COMMIT)
@@ -204,38 +209,49 @@ class Walk:
         await _until(admin, ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=_DATA)
 
     async def _set(self, admin: Connection, rights: list[tuple[Operation, ResourceType, bool]]) -> None:
-        whose = {**ACL_FILTER, "principal_filter": USER}
-        await _ask(admin, ApiKey.DELETE_ACLS, 3, filters=[whose])
         wanted = [
-            {
-                "resource_type": int(kind),
-                "resource_name": CLUSTER_NAME if kind is ResourceType.CLUSTER else "*",
-                "resource_pattern_type": 3,
-                "principal": USER,
-                "host": "*",
-                "operation": int(operation),
-                "permission_type": 3 if allowed else 2,
-            }
+            _acl(operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else "*", 3 if allowed else 2)
             for operation, kind, allowed in rights
         ]
+        await self._replace(admin, wanted)
+
+    async def allow(self, admin: Connection, rights: list[tuple[Operation, ResourceType, str]]) -> None:
+        """The user has these rights, and no others."""
+        await self._replace(admin, [_acl(operation, kind, name, 3) for operation, kind, name in rights])
+
+    async def _replace(self, admin: Connection, wanted: list[dict[str, Any]]) -> None:
+        whose = {**ACL_FILTER, "principal_filter": USER}
+        await ask(admin, ApiKey.DELETE_ACLS, 3, filters=[whose])
         if wanted:
-            made = await _ask(admin, ApiKey.CREATE_ACLS, 3, creations=wanted)
+            made = await ask(admin, ApiKey.CREATE_ACLS, 3, creations=wanted)
             assert not any(codes(made)), made
         async with asyncio.timeout(30):  # Apache Kafka answers before its brokers know
             while True:
-                told = await _ask(admin, ApiKey.DESCRIBE_ACLS, 3, **whose)
+                told = await ask(admin, ApiKey.DESCRIBE_ACLS, 3, **whose)
                 if sum(len(one.acls) for one in told.resources) == len(wanted):
                     return
 
 
-async def _ask(connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
+def _acl(operation: Operation, kind: ResourceType, name: str, permission: int) -> dict[str, Any]:
+    return {
+        "resource_type": int(kind),
+        "resource_name": name,
+        "resource_pattern_type": 3,
+        "principal": USER,
+        "host": "*",
+        "operation": int(operation),
+        "permission_type": permission,
+    }
+
+
+async def ask(connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
     return await connection.request(Api(api_key, version, version), fields)
 
 
 async def _until(connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> None:
     """A coordinator may have to load first."""
     async with asyncio.timeout(60):
-        while set(codes(await _ask(connection, api_key, version, **fields))) - {ErrorCode.none}:
+        while set(codes(await ask(connection, api_key, version, **fields))) - {ErrorCode.none}:
             pass
 
 

@@ -36,14 +36,21 @@ def cluster(node: Node, user: str) -> Cluster:
     return Cluster([BrokerAddress(HOST, node.kafka_port)], ClientOptions(login=login, deadline_ms=10_000))
 
 
-async def entries(http: Http, *, at_least: int) -> list[dict[str, Any]]:
-    """Entries without times, oldest first, as soon as there are so many."""
+async def entries(http: Http, *, at_least: int = 1, last: str = "") -> list[dict[str, Any]]:
+    """Entries without times, oldest first, as soon as there are so many and one of this action."""
     async with asyncio.timeout(20):
         while True:
             found = (await http.get("/admin/audit", **basic("admin"))).json["entries"]
-            if len(found) >= at_least:
+            if len(found) >= at_least and last in ("", *(one["action"] for one in found)):
                 return [{key: one[key] for key in FIELDS} for one in reversed(found)]
             await asyncio.sleep(0.05)
+
+
+async def log_in_and_out(http: Http) -> None:
+    answer = await http.post("/session", {"user": "admin", "password": "a password"})
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+    headers = {"cookie": cookie, "x-csrf-token": answer.json["csrf_token"]}
+    assert (await http.call("DELETE", "/session", headers=headers)).status == 200
 
 
 def test_refusals_and_changes_of_both_doors_are_there(tmp_path: Path) -> None:
@@ -54,17 +61,33 @@ def test_refusals_and_changes_of_both_doors_are_there(tmp_path: Path) -> None:
             assert refused is not None
         async with cluster(node, "admin") as client:
             await Admin(client).create_topics([NewTopic(name="made-by-admin")])
+            await Admin(client).create_topics([NewTopic(name="made-by-admin")])
         await http.get(f"/admin/topics/{TOPIC}/messages", **basic("mallory"))
         await http.get(f"/admin/topics/{TOPIC}", **basic("admin", "wrong"))
-        found = await entries(http, at_least=6)
+        mine = {"name": "mine"}
+        assert (await http.post("/admin/create-topic", mine, **basic("mallory"))).status == 403
+        assert (await http.post("/admin/create-topic", mine, **basic("admin"))).status == 200
+        assert (await http.post("/admin/create-topic", mine, **basic("admin"))).status == 409
+        await log_in_and_out(http)
+        found = await entries(http, last="logout")
         for expected in (
-            ("User:admin", "http", "POST", "/admin/create-topic", True),
+            ("User:admin", "http", "POST", f"/admin/create-topic {TOPIC}", True),
+            ("User:mallory", "http", "POST", "/admin/create-topic mine", False),
             ("User:mallory", "kafka", "DELETE", f"topic {TOPIC}", False),
             ("User:admin", "kafka", "create_topics", "made-by-admin", True),
             ("User:mallory", "http", "GET", f"/admin/topics/{TOPIC}/messages", False),
             ("", "http", "login", "HTTP: a wrong user or password", False),
         ):
             assert dict(zip(FIELDS, expected, strict=True)) in found
+        changes = [(one["principal"], one["action"], one["resource"]) for one in found if one["allowed"]]
+        assert sorted(changes) == [
+            ("User:admin", "POST", "/admin/create-topic mine"),
+            ("User:admin", "POST", f"/admin/create-topic {TOPIC}"),
+            ("User:admin", "POST", f"/admin/topics/{TOPIC}/messages"),
+            ("User:admin", "create_topics", "made-by-admin"),
+            ("User:admin", "login", "/session"),
+            ("User:admin", "logout", "/session"),
+        ], "once each, and nothing of what was refused or failed"
         config = (await http.get(f"/admin/topics/{AUDIT_TOPIC}/config", **basic("admin"))).json["configs"]
         assert {one["name"]: one["value"] for one in config}["cleanup.policy"] == "delete"
 

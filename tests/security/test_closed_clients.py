@@ -276,29 +276,26 @@ def test_librdkafka(closed: Closed, mechanism: str) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize(
-    ("jar_set", "producer", "writes", "reads"),
-    [
-        ("kafka", PRODUCER, "PLAIN", "OAUTHBEARER"),
-        ("kafka-3.9", PRODUCER_OLD, "SCRAM-SHA-256", "SCRAM-SHA-512"),
-    ],
-)
+@pytest.mark.parametrize(("writes", "reads"), [("PLAIN", "OAUTHBEARER"), ("SCRAM-SHA-256", "SCRAM-SHA-512")])
+@pytest.mark.parametrize(("jar_set", "producer"), [("kafka", PRODUCER), ("kafka-3.9", PRODUCER_OLD)])
 def test_java(closed: Closed, jar_set: str, producer: str, writes: str, reads: str) -> None:
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={closed.token_url}"
     how: dict[str, Any] = {"jar_set": jar_set, "options": (*java.TOOL_OPTIONS, allowed)}
     where = ("--bootstrap-server", closed.bootstrap, "--topic", "orders")
     config = ("--producer.config", str(closed.properties(writes)))
     java.run(producer, *where, *config, stdin=f"{jar_set}\n", **how)
-    config = ("--consumer.config", str(closed.properties(reads)), "--group", jar_set)
+    config = ("--consumer.config", str(closed.properties(reads)), "--group", f"{jar_set}-{reads}")
     limits = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
     assert len(java.run(CONSUMER, *where, *config, *limits, **how).lines()) == 1
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "a delegation token"])
 def test_our_own_command_line(closed: Closed, mechanism: str) -> None:
+    properties = closed.properties(mechanism) if mechanism in MECHANISMS else closed.delegation_token()
+
     def cli(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         program = (sys.executable, "-c", "from chronik.cli import main; main()")
-        config = ("--client-config", str(closed.properties(mechanism)))
+        config = ("--client-config", str(properties))
         return subprocess.run(
             [*program, *config, *arguments, "--bootstrap", closed.bootstrap],
             input=stdin,
@@ -353,6 +350,18 @@ def test_a_node_dies_under_all_of_them(closed: Closed) -> None:
         )
         assert confluent.flush(60) == 0
 
+    async def aio_started() -> AIOKafkaProducer:
+        context = ssl.create_default_context(cafile=str(closed.cert))
+        producer = AIOKafkaProducer(**closed.python_options("PLAIN"), ssl_context=context, acks="all")
+        await producer.start()
+        return producer
+
+    def aio_send(partition: int) -> None:
+        loop.run(asyncio.wait_for(aio.send_and_wait("orders", b"after", partition=partition), 60))
+
+    loop = asyncio.Runner()
+    aio = loop.run(aio_started())
+
     def python_send(partition: int) -> None:
         python.send("orders", b"after", partition=partition).get(60)
 
@@ -368,7 +377,7 @@ def test_a_node_dies_under_all_of_them(closed: Closed) -> None:
     reader = ConfluentConsumer(closed.librdkafka_options("SCRAM-SHA-256", **reading))
     reader.subscribe(["one"])
     assert written.stdin is not None
-    senders: tuple[Callable[[int], None], ...] = (python_send, confluent_send)
+    senders: tuple[Callable[[int], None], ...] = (python_send, confluent_send, aio_send)
     try:
         written.stdin.write(b"before\n")
         written.stdin.flush()
@@ -387,6 +396,8 @@ def test_a_node_dies_under_all_of_them(closed: Closed) -> None:
         written.wait()
         reader.close()
         python.close()
+        loop.run(aio.stop())
+        loop.close()
     assert errors == [None] * 6
 
 

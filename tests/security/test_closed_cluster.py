@@ -16,9 +16,11 @@ from chronik.client.login import Login
 from chronik.client.options import parse_bootstrap
 from chronik.client.security import create_acls, put_user
 from chronik.config import Address, Peer, Settings
+from chronik.links.handshake import NodeKey
 from chronik.model import RequestError
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
+from chronik.security.scram import Sign
 from chronik.server.first_user import write_first_user
 from chronik.server.tls import client_context
 from chronik.testing import free_ports
@@ -137,3 +139,21 @@ async def test_a_stranger_does_not_pass_for_a_node(tmp_path: Path, secret: str) 
         with pytest.raises(RequestError):
             async with Cluster(parse_bootstrap(bootstrap(nodes)), options) as cluster:
                 await cluster.probe()
+
+
+async def test_the_secret_alone_does_not_pass_for_a_node(tmp_path: Path) -> None:
+    """A registered node has a key of its own, which the holder of the secret has not."""
+    async with three(tmp_path) as nodes, asyncio.timeout(60):
+        cert = nodes[1].settings.kafka_tls_cert
+
+        async def tried(node: int, sign: Sign | None) -> None:
+            login = Login(mechanism="CHRONIK-NODE", user=str(node), password=SECRET, sign=sign)
+            options = ClientOptions(tls=client_context(cert), login=login, deadline_ms=5_000)
+            async with Cluster(parse_bootstrap(bootstrap(nodes)), options) as cluster:
+                await cluster.probe()
+
+        assert nodes[2].parts.links.sign is not None
+        await tried(2, nodes[2].parts.links.sign)
+        for sign in (None, NodeKey(b"x" * 32).sign, nodes[3].parts.links.sign):
+            with pytest.raises(RequestError):
+                await tried(2, sign)

@@ -9,7 +9,9 @@ import pytest
 
 from chronik.admin.endpoint import HttpAccess
 from chronik.admin.routes import ENDPOINTS
+from chronik.metadata.commands import AddAcls
 from chronik.node import Node
+from chronik.security.acls import CLUSTER_NAME, AclBinding, Operation, Permission, ResourceType
 from tests.security.test_http_rights import TOPIC, basic, call, prepare
 from tests.unit.admin.support import Http, with_node
 
@@ -51,6 +53,39 @@ def test_a_key_may_do_what_it_was_made_for(tmp_path: Path) -> None:
         kept = node.settings.data_dir
         written = b"".join(path.read_bytes() for path in kept.rglob("*") if path.is_file())
         assert full["x-api-key"].encode() not in written
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_keys_are_made_by_super_users_and_full_keys_only(tmp_path: Path) -> None:
+    """ACLs do not bind a key: whoever else made one could read with it what an ACL denies him."""
+
+    def acl(kind: ResourceType, name: str, operation: Operation, permission: Permission) -> AclBinding:
+        return AclBinding(
+            resource_type=kind,
+            resource_name=name,
+            principal="User:ada",
+            operation=operation,
+            permission=permission,
+        )
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        alter = acl(ResourceType.CLUSTER, CLUSTER_NAME, Operation.ALTER, Permission.ALLOW)
+        denied = acl(ResourceType.TOPIC, TOPIC, Operation.ALL, Permission.DENY)
+        await node.parts.metadata.submit(AddAcls(bindings=(alter, denied)))
+        ada = basic("ada")
+        looking = await made(http, "looking", read_only=True)
+        for caller in (ada, looking):
+            for read_only in (False, True):
+                refused = await http.post("/admin/keys", {"name": "mine", "read_only": read_only}, **caller)
+                assert (refused.status, refused.json["code"]) == (403, "cluster_authorization_failed")
+        full = await made(http, "full")
+        assert (await http.post("/admin/keys", {"name": "by-a-key"}, **full)).status == 200
+        names = [key["name"] for key in (await http.get("/admin/keys", **ada)).json["keys"]]
+        assert names == ["by-a-key", "full", "looking"]
+        assert (await http.call("DELETE", "/admin/keys/by-a-key", headers=looking)).status == 403
+        assert (await http.call("DELETE", "/admin/keys/by-a-key", headers=ada)).status == 200
 
     with_node(tmp_path, work, **CLOSED)
 

@@ -61,6 +61,8 @@ SHOWS_THE_TOPIC = {
     *("sql_tables", "sql_tables_posted", "explain"),
 }
 """What must name the topic or its record to somebody with the right: else leaving it out proves nothing."""
+FOR_SUPER_USERS = {"make_key"}
+"""What no ACL gives: super users and full API keys alone."""
 
 
 ACTION = (
@@ -158,6 +160,9 @@ def test_every_endpoint(tmp_path: Path) -> None:
             if rights == ACTION:
                 if answer.status != 403:
                     wrong.append(f"{where}: a user that may act for the cluster is no node {answer.status}")
+            elif one.name in FOR_SUPER_USERS:
+                if answer.status != 403:
+                    wrong.append(f"{where}: an ACL opens what is for super users {answer.status}")
             elif answer.status in (401, 403, 500) or (one.name in SHOWS_THE_TOPIC and not names_it(answer)):
                 wrong.append(f"{where}: with the right {answer.status} {answer.body[:200]!r}")
             await submit(RemoveAcls(bindings=rights))
@@ -298,6 +303,35 @@ def test_credentials_are_for_super_users_and_full_keys_only(tmp_path: Path) -> N
         assert (without.status, without.json["users"]) == (200, [])
 
     with_node(tmp_path, work, authorizer=True, super_users="User:admin", admin_api_key="the old key")
+
+
+def test_a_call_that_waits_ends_with_its_right(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        right = AclBinding(
+            resource_type=ResourceType.TOPIC,
+            resource_name=TOPIC,
+            principal="User:ada",
+            operation=Operation.DESCRIBE,
+        )
+        metadata = node.parts.metadata
+        await metadata.submit(AddAcls(bindings=(right,)))
+        for name in ("ada", "key"):
+            made = await http.post("/admin/keys", {"name": "k", "read_only": True}, **basic("admin"))
+            caller = basic("ada") if name == "ada" else {"x-api-key": made.json["key"]}
+            path = f"/admin/topics/{TOPIC}/watermarks"
+            seen = (await http.get(path, **caller)).json["total"]
+            waiting = asyncio.create_task(http.get(f"{path}?seen={seen}", **caller))
+            while not metadata.bus.wants_watermarks:
+                await asyncio.wait((waiting,), timeout=0.001)
+            await metadata.submit(RemoveAcls(bindings=(right,)))
+            await http.call("DELETE", "/admin/keys/k", headers=basic("admin"))
+            await http.post(f"/admin/topics/{TOPIC}/messages", {"value": "x"}, **basic("admin"))
+            answer = await waiting
+            assert answer.status in (401, 403)
+            assert "total" not in answer.json
+
+    with_node(tmp_path, work, authorizer=True, super_users="User:admin")
 
 
 def test_archives_and_published_indexes_show_what_may_be_read(tmp_path: Path) -> None:

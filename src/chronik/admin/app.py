@@ -23,7 +23,7 @@ from chronik.admin.errors import HttpError, failure_of
 from chronik.admin.guard import login_required
 from chronik.admin.scrape import why_not_ready
 from chronik.security.principals import ANONYMOUS
-from chronik.server.audit import NAME_CHARS_MAX
+from chronik.server.changes import NAME_CHARS_MAX, joined, may_have_changed
 
 __all__ = ["AdminApp"]
 
@@ -87,29 +87,39 @@ class AdminApp:
         request.state.principal = caller.principal
         call = HttpCall(self._context, path, query, None, caller, _authorization(request.headers))
         endpoint.needs.admit(call, call, [])
+        if endpoint.quota is not None:
+            self._context.quotas.check(caller.principal, endpoint.quota)
         data = await _read_body(request, endpoint.body_bytes_max)
         if caller.signed is not None and not caller.signed.fits(data):
             raise login_required()
         call = replace(call, body=endpoint.parse_body(data))
-        async with asyncio.timeout(endpoint.deadline_s):
-            value = await endpoint.function(call)
-        if endpoint.access is HttpAccess.CHANGE and caller.signed is None:
+        request.state.names = _names_in(call.body)
+        is_change = endpoint.access is HttpAccess.CHANGE and not getattr(call.body, "dry_run", False)
+        try:
+            async with asyncio.timeout(endpoint.deadline_s):
+                value = await endpoint.function(call)
+        except Exception as error:
+            if is_change and _may_have_changed(error):
+                self._note_change(request, caller)
+            raise
+        if is_change:
             self._note_change(request, caller)
-        if isinstance(value, FileContent):
-            return _FileResponse(value)
-        if isinstance(value, Content):
-            return _response(value.body, value.media_type, value.status, value.headers)
-        return _response(msgspec.json.encode(value), "application/json", 200, {})
+        response = _response_of(value)
+        if endpoint.quota is not None:
+            sent = int(response.headers["content-length"])
+            self._context.quotas.charge(caller.principal, endpoint.quota, received=len(data), sent=sent)
+        return response
 
     def _note_change(self, request: Request, caller: Caller) -> None:
-        audit = self._context.security.audit
-        audit.changed(caller.principal, host_of(request), "http", request.method, _path(request))
+        if caller.signed is None:
+            audit = self._context.security.audit
+            audit.changed(caller.principal, host_of(request), "http", request.method, _resource(request))
 
     def _note_refusal(self, request: Request, status: int) -> None:
         if status in (401, 403):
             principal = getattr(request.state, "principal", ANONYMOUS)
             audit = self._context.security.audit
-            audit.denied(principal, host_of(request), "http", request.method, _path(request))
+            audit.denied(principal, host_of(request), "http", request.method, _resource(request))
 
     async def _caller(self, endpoint: HttpEndpoint, request: Request) -> Caller:
         """A login is not even looked at where a path is open to everybody."""
@@ -142,9 +152,25 @@ class AdminApp:
         return _response(msgspec.json.encode(failure), "application/json", status, headers)
 
 
-def _path(request: Request) -> str:
-    """As far as it is worth keeping; what a client asks for in a query is its own business."""
-    return request.url.path[:NAME_CHARS_MAX]
+def _resource(request: Request) -> str:
+    """The path and what the body names; what a client asks for in a query is its own business."""
+    path, names = request.url.path[:NAME_CHARS_MAX], getattr(request.state, "names", "")
+    return f"{path} {names}" if names else path
+
+
+def _names_in(body: Any) -> str:
+    """What a call is about besides what its path names; never anything else that its body says."""
+    named = [getattr(body, field, None) for field in ("name", "topic", "node_id")]
+    users = (one.user for one in getattr(body, "users", ()))
+    return joined([*(str(one) for one in named if one is not None), *users])
+
+
+def _may_have_changed(error: Exception) -> bool:
+    """Whether a call that failed so may have changed something: another node's answer may be all that is
+    missing."""
+    if isinstance(error, HttpError):
+        return error.status >= 500 and error.status != 503
+    return may_have_changed(error)
 
 
 def _method(scope: Scope) -> str:
@@ -156,6 +182,14 @@ def _method(scope: Scope) -> str:
 def _authorization(headers: Mapping[str, str]) -> str | None:
     key = headers.get("x-api-key")
     return headers.get("authorization") if key is None else f"Bearer {key}"
+
+
+def _response_of(value: Any) -> Response:
+    if isinstance(value, FileContent):
+        return _FileResponse(value)
+    if isinstance(value, Content):
+        return _response(value.body, value.media_type, value.status, value.headers)
+    return _response(msgspec.json.encode(value), "application/json", 200, {})
 
 
 def _response(body: bytes, media_type: str, status: int, headers: Mapping[str, str]) -> Response:

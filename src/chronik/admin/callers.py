@@ -96,6 +96,15 @@ class Callers:
             raise await self._failed(host, error) from None
         return found or self.anonymous(host)
 
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether the proof that a call came with is still good: for calls that wait."""
+        if caller.session is not None:
+            return caller.session.proof.access(caller.access.host) is not None
+        name = caller.principal.removeprefix(KEY_PREFIX)
+        if name in (caller.principal, SETTING_KEY):
+            return True
+        return any(key.name == name for key in self._security.state.keys.values())
+
     async def prove(self, name: str, password: str, key: str, host: str) -> SessionProof:
         """What a session is opened by: a password, or a key if one is given; HttpError if it is not right."""
         self._require_room(host)

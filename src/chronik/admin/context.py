@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronik.admin.counts import EventCounts, HttpStats
 from chronik.admin.guard import Guard
+from chronik.admin.http_quotas import HttpQuotas
 from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
@@ -77,6 +78,10 @@ class AdminContext:
     """Taken while records are read and decoded: each reader may hold a batch as large as is decompressed."""
     queries: QueryGateway
     """Search and SQL, in a process of their own."""
+
+    @property
+    def quotas(self) -> HttpQuotas:
+        return HttpQuotas(self.services.quotas)
 
     @property
     def state(self) -> ClusterState:

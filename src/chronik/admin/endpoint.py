@@ -97,6 +97,15 @@ class HttpEndpoint:
     deadline_s: float
     always: bool
     """Also while the node waits for its cluster."""
+    quota: str | None = None
+    """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
+    (consumer_byte_rate)."""
+
+    def admit_again(self, call: HttpCall) -> None:
+        """For a call that has waited: HttpError or RequestError if its right or its login ended meanwhile."""
+        if not call.context.callers.is_valid(call.caller):
+            raise HttpError(401, "login_required", "The key or the session ended while the call waited.")
+        self.needs.admit(call, call, [])
 
     @property
     def name(self) -> str:
@@ -150,6 +159,7 @@ def endpoint(
     body_bytes_max: int = BODY_BYTES_MAX,
     deadline_s: float = 30.0,
     always: bool = False,
+    quota: str | None = None,
 ) -> Callable[[Function], HttpEndpoint]:
     def declare(function: Function) -> HttpEndpoint:
         return HttpEndpoint(
@@ -166,6 +176,7 @@ def endpoint(
             body_bytes_max=body_bytes_max,
             deadline_s=deadline_s,
             always=always,
+            quota=quota,
         )
 
     return declare

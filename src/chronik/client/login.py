@@ -11,7 +11,7 @@ from typing import Final
 from chronik.model import ErrorCode, RequestError
 from chronik.security import oauth, plain
 from chronik.security.exchange import AuthenticationFailed
-from chronik.security.scram import MECHANISMS, ScramClient
+from chronik.security.scram import MECHANISMS, ScramClient, Sign
 
 __all__ = ["NODE_MECHANISM", "Login", "log_in"]
 
@@ -26,6 +26,8 @@ class Login:
     """The password, or the token of OAUTHBEARER."""
     by_token: bool = False
     """The name and password are those of a delegation token."""
+    sign: Sign | None = field(default=None, repr=False, compare=False)
+    """By the key of the node whose login this is."""
 
 
 async def log_in(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -50,7 +52,12 @@ async def _scram(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) ->
             ErrorCode.unsupported_sasl_mechanism, f"{name} is no mechanism that this client knows"
         )
     client = ScramClient(
-        MECHANISMS[name], login.user, login.password, secrets.token_urlsafe(18), by_token=login.by_token
+        MECHANISMS[name],
+        login.user,
+        login.password,
+        secrets.token_urlsafe(18),
+        by_token=login.by_token,
+        sign=login.sign,
     )
     challenge = await exchange(client.first())
     proof = await asyncio.to_thread(client.final, challenge)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from chronik.coordinators.journal import AppendResult
-from chronik.groups.consumer_group import ConsumerGroup, Topics
+from chronik.groups.consumer_group import ConsumerGroup
 from chronik.groups.group import Group, State
 from chronik.groups.offsets import GROUP_BYTES, OffsetAndMetadata
 from chronik.groups.records import Key, OffsetKey, encode_committed
 from chronik.groups.shard import AnyGroup, GroupShard
+from chronik.groups.subscriptions import Topics
 from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, ProducerIdentity, RequestError, TopicPartition
 from chronik.records.fields import FieldReader

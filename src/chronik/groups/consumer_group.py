@@ -21,20 +21,18 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from chronik.groups.assignors import ASSIGNORS, Partition, Partitions
 from chronik.groups.member import MEMBER_OVERHEAD_BYTES
+from chronik.groups.subscriptions import Topics, Visible, held_matches, subscription_bytes, texts_bytes
 from chronik.model import ErrorCode, RequestError, invariant
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 NOTHING: Partitions = frozenset()
-NAME_OVERHEAD_BYTES: Final = 60
 PARTITION_BYTES: Final = 150
 """A partition in the assignment of a member."""
 
@@ -71,21 +69,6 @@ class ConsumerGroupConfig:
     """Those that members may ask for; the first one is the default."""
 
 
-class TopicSize(NamedTuple):
-    topic_id: UUID
-    partition_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The cluster's topics; `version` changes whenever they do."""
-
-    version: int
-    by_name: Mapping[str, TopicSize]
-    matched: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """For every regular expression of the group, the topics that it matches: see patterns.py."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
     """One request; None means: as before."""
@@ -101,6 +84,8 @@ class ConsumerHeartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    visible: Visible | None = None
+    """Which topics the member may see; None where everybody sees all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +115,10 @@ class ConsumerMember:
     """Partitions to revoke. They go to no other member before this one reports that it gave them up."""
     deadline_ms: int = 0
     revoke_deadline_ms: int | None = None
+    visible: Visible | None = None
+    """As its last heartbeat said; not in the log. None where all is seen, and before the first heartbeat."""
+    seen: frozenset[str] | None = None
+    """The matches of its regex that the target was computed with; None if that was before a replay."""
 
     def size_bytes(self) -> int:
         """What it makes a node remember, about."""
@@ -157,6 +146,8 @@ class ConsumerGroup:
     _static: dict[str, str] = field(default_factory=dict)
     _owners: dict[Partition, str] = field(default_factory=dict)
     _topics_version: int | None = None
+    _is_filtered: bool = False
+    """Whether ACLs decide what members see, as the last heartbeat said."""
 
     # -- the heartbeat ----------------------------------------------------------------------------
 
@@ -169,7 +160,8 @@ class ConsumerGroup:
         self._check(beat)
         member = self._find_or_add(beat, new_member_id)
         before = (member.epoch, member.assigned)
-        if self._update(member, beat) or self._have_topics_changed(topics):
+        is_new = self._update(member, beat)
+        if is_new or self._is_other_seen(member, topics) or self._have_topics_changed(topics):
             self._bump_epoch()
         if self.epoch > self.assignment_epoch:
             self._compute_target(topics)
@@ -315,6 +307,7 @@ class ConsumerGroup:
         if beat.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = beat.rebalance_timeout_ms
         member.client_id, member.client_host = beat.client_id, beat.client_host
+        member.visible, self._is_filtered = beat.visible, beat.visible is not None
         changed = old != (member.topic_names, member.topic_regex, member.server_assignor)
         if changed or rest != (
             member.rack_id,
@@ -326,6 +319,29 @@ class ConsumerGroup:
         return changed
 
     # -- targets ----------------------------------------------------------------------------------
+
+    def _subscribed(self, member: ConsumerMember, topics: Topics) -> set[str]:
+        """The existing topics that the member wants: those it names and those its regex matches, as far as it
+        may see them."""
+        names = {name for name in member.topic_names if name in topics.by_name}
+        if member.topic_regex:
+            names |= self._matches(member, topics)
+        return names
+
+    def _matches(self, member: ConsumerMember, topics: Topics) -> frozenset[str]:
+        matched = topics.matched[member.topic_regex or ""]
+        if member.visible is not None:
+            return member.visible(matched)
+        return held_matches(matched, self.target, topics) if self._is_filtered else matched
+
+    def _is_other_seen(self, member: ConsumerMember, topics: Topics) -> bool:
+        """Whether the target was computed with other matches than this member may see now."""
+        if not member.topic_regex or member.visible is None:
+            return False
+        seen = self._matches(member, topics)
+        if member.seen is None:
+            member.seen = held_matches(topics.matched[member.topic_regex], self.target, topics)
+        return seen is not member.seen and seen != member.seen
 
     def _have_topics_changed(self, topics: Topics) -> bool:
         if topics.version == self._topics_version:
@@ -353,10 +369,13 @@ class ConsumerGroup:
         self._have_topics_changed(topics)
         subscriptions = {
             member.member_id: frozenset(
-                topics.by_name[name].topic_id for name in subscribed_names(member, topics)
+                topics.by_name[name].topic_id for name in self._subscribed(member, topics)
             )
             for member in self.members.values()
         }
+        for member in self.members.values():
+            is_seen = self._is_filtered and member.topic_regex
+            member.seen = self._matches(member, topics) if is_seen else None
         wanted = frozenset().union(*subscriptions.values()) if subscriptions else frozenset()
         counts = {
             info.topic_id: info.partition_count for info in topics.by_name.values() if info.topic_id in wanted
@@ -542,7 +561,7 @@ class ConsumerGroup:
 
     def subscribed_names(self, topics: Topics) -> frozenset[str]:
         """The existing topics that members want."""
-        return frozenset().union(*(subscribed_names(member, topics) for member in self.members.values()))
+        return frozenset().union(*(self._subscribed(member, topics) for member in self.members.values()))
 
     def _touch(self, member: ConsumerMember, *parts: Part) -> None:
         self.dirty.update(DirtyPart(part, member.member_id) for part in parts)
@@ -562,19 +581,3 @@ class ConsumerGroup:
             for partition in member.assigned | member.revoking:
                 owner = self._owners.setdefault(partition, member.member_id)
                 invariant(owner == member.member_id, "a partition got into two hands")
-
-
-def subscription_bytes(topic_names: tuple[str, ...] | None) -> int:
-    return sum(NAME_OVERHEAD_BYTES + len(name) for name in topic_names or ())
-
-
-def texts_bytes(*texts: str | None) -> int:
-    return sum(len(text) for text in texts if text is not None)
-
-
-def subscribed_names(member: ConsumerMember, topics: Topics) -> set[str]:
-    """The existing topics that the member wants: those it names and those its regex matches."""
-    names = {name for name in member.topic_names if name in topics.by_name}
-    if member.topic_regex:
-        names |= topics.matched[member.topic_regex]
-    return names

@@ -21,18 +21,13 @@ from chronik.groups.committing import (
     fetch_offsets,
     forget_topic,
 )
-from chronik.groups.consumer_group import (
-    ConsumerGroup,
-    ConsumerHeartbeat,
-    HeartbeatResult,
-    Topics,
-    TopicSize,
-)
+from chronik.groups.consumer_group import ConsumerGroup, ConsumerHeartbeat, HeartbeatResult
 from chronik.groups.group import Group, State
 from chronik.groups.matching import TopicMatching
 from chronik.groups.messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
 from chronik.groups.room import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
+from chronik.groups.subscriptions import Topics, TopicSize
 from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from chronik.groups.consumer_group import ConsumerGroup, Topics
+from chronik.groups.consumer_group import ConsumerGroup
 from chronik.groups.patterns import PatternWork, TopicPatterns
 from chronik.groups.shard import GroupShard
+from chronik.groups.subscriptions import Topics
 from chronik.log_lines import RepeatingLine
 from chronik.model import RequestError
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from chronik.groups.consumer_group import (
-    JOIN_EPOCH,
-    ConsumerGroup,
-    ConsumerHeartbeat,
-    ConsumerMember,
-    subscription_bytes,
-    texts_bytes,
-)
+from chronik.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerHeartbeat, ConsumerMember
 from chronik.groups.group import Group
 from chronik.groups.member import Member
 from chronik.groups.messages import Join
 from chronik.groups.shard import AnyGroup
+from chronik.groups.subscriptions import subscription_bytes, texts_bytes
 
 
 def join_growth_bytes(group: AnyGroup | None, join: Join) -> int:

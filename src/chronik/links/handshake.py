@@ -93,6 +93,14 @@ class NodeKey:
         return self._private.sign(data)
 
 
+def is_signed_by(public_key: bytes, signature: bytes, data: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 class LinkIdentity(msgspec.Struct, frozen=True):
     """What this node is to its peers."""
 
@@ -257,10 +265,8 @@ class Handshake:
             raise PeerError(f"node {node_id} does not know this cluster's secret")
         if not self._is_signed or not public_key:
             return
-        try:
-            Ed25519PublicKey.from_public_bytes(public_key).verify(signature, transcript)
-        except (InvalidSignature, ValueError):
-            raise PeerError(f"node {node_id} does not have the key that it shows") from None
+        if not is_signed_by(public_key, signature, transcript):
+            raise PeerError(f"node {node_id} does not have the key that it shows")
 
     def _check_key(self, node_id: NodeId, public_key: bytes) -> None:
         """A node that the cluster knows must show the key that it registered with."""

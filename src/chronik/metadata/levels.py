@@ -21,6 +21,7 @@ __all__ = [
     "LEVEL_FIRST",
     "LEVEL_HTTP_USER",
     "LEVEL_LAST",
+    "LEVEL_NODE_KEY",
     "OWN_LEVELS",
     "UNTOLD_LEVELS",
     "LevelRange",
@@ -34,7 +35,8 @@ LEVELS: Final = {
     2: (
         "0.2",
         "the metadata log says at which level the cluster is (`set_level`) and who should vote "
-        "(`set_voter`), and has named API keys (`put_api_key`); HTTP ports log in to brokers as themselves",
+        "(`set_voter`), and has named API keys (`put_api_key`); HTTP ports log in to brokers as themselves, "
+        "and nodes prove their own keys there",
     ),
 }
 """By level, the first release that knows it and what came with it."""
@@ -43,6 +45,8 @@ COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2}
 """By command, the level from which on every node knows it; one that does not would stop at it."""
 LEVEL_HTTP_USER: Final = 2
 """From here on every node knows the user that HTTP ports log in as."""
+LEVEL_NODE_KEY: Final = 2
+"""From here on every node proves its own key when it logs in."""
 LEVEL_FIRST: Final = min(LEVELS)
 """Also that of a cluster whose log says nothing of levels."""
 LEVEL_LAST: Final = max(LEVELS)

@@ -16,8 +16,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -34,6 +35,7 @@ __all__ = [
     "ScramClient",
     "ScramFirst",
     "ScramServer",
+    "Sign",
     "credential_from_salted",
     "decoy_credential",
     "make_credential",
@@ -41,6 +43,7 @@ __all__ = [
     "salted_password",
 ]
 
+Sign: TypeAlias = Callable[[bytes], bytes]
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 ITERATIONS_DEFAULT: Final = 8192
@@ -135,6 +138,7 @@ class ScramServer:
         self._gs2_header = ""
         self._server_first = ""
         self._credentials: tuple[Credential, ...] = ()
+        self._signature = b""
 
     def first(self, message: bytes) -> ScramFirst:
         text = _text(message)
@@ -180,12 +184,17 @@ class ScramServer:
         if not hmac.compare_digest(fields[1][2:].encode(), self._nonce.encode()):
             raise AuthenticationFailed("the nonce is not of this exchange")
         signed = f"{self._client_first_bare},{self._server_first},{without_proof}".encode()
+        self._signature = b"".join(_decoded(one[2:]) for one in fields[2:] if one.startswith("k="))
         proof = _decoded(proof_text)
         for credential in self._credentials:
             if self._fits(credential, signed, proof):
                 answer = _hmac(self._mechanism, credential.server_key, signed)
                 return b"v=" + base64.b64encode(answer)
         raise AuthenticationFailed(INVALID_CREDENTIALS)
+
+    def is_signed(self, fits: Callable[[bytes, bytes], bool]) -> bool:
+        """Whether the last message carried a signature that fits what a node signs; asked after `final`."""
+        return fits(self._signature, _to_sign(self._client_first_bare, self._server_first))
 
     def _fits(self, credential: Credential, signed: bytes, proof: bytes) -> bool:
         signature = _hmac(self._mechanism, credential.stored_key, signed)
@@ -198,10 +207,19 @@ class ScramServer:
 
 class ScramClient:
     def __init__(
-        self, mechanism: Mechanism, user: str, password: str, nonce: str, *, by_token: bool = False
+        self,
+        mechanism: Mechanism,
+        user: str,
+        password: str,
+        nonce: str,
+        *,
+        by_token: bool = False,
+        sign: Sign | None = None,
     ) -> None:
+        """`sign` is a node's: it proves its own key beside the password that all nodes have."""
         self._mechanism = mechanism
         self._password = password
+        self._sign = sign
         self._nonce = nonce
         extension = ",tokenauth=true" if by_token else ""
         self._first_bare = f"n={_escape(user)},r={nonce}{extension}"
@@ -226,6 +244,9 @@ class ScramClient:
         client_key = _hmac(self._mechanism, salted, b"Client Key")
         stored_key = hashlib.new(self._mechanism.hash, client_key).digest()
         without_proof = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
+        if self._sign is not None:
+            signature = self._sign(_to_sign(self._first_bare, text))
+            without_proof += f",k={base64.b64encode(signature).decode()}"
         signed = f"{self._first_bare},{text},{without_proof}".encode()
         signature = _hmac(self._mechanism, stored_key, signed)
         proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
@@ -242,6 +263,11 @@ class ScramClient:
             _decoded(fields.get("v", "")), self._server_signature
         ):
             raise AuthenticationFailed("the server did not prove that it knows the credential")
+
+
+def _to_sign(client_first_bare: str, server_first: str) -> bytes:
+    """What a node signs: both nonces and its name are in it, so that it serves this exchange alone."""
+    return f"chronik node login\n{client_first_bare},{server_first}".encode()
 
 
 def _text(message: bytes) -> str:

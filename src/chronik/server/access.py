@@ -146,7 +146,7 @@ class Authorizer:
 class Access:
     """The decisions about one principal at one host."""
 
-    __slots__ = ("_audit", "_authorizer", "_decided", "_generation", "host", "principal")
+    __slots__ = ("_audit", "_authorizer", "_decided", "_generation", "_visible", "host", "principal")
 
     is_open: bool = False
     """Whether nothing is decided here at all."""
@@ -158,6 +158,7 @@ class Access:
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decided: dict[tuple[int, str], bool] = {}
+        self._visible: tuple[int, frozenset[str], frozenset[str]] | None = None
         self.principal = principal
         self.host = host
 
@@ -172,6 +173,17 @@ class Access:
             found = authorizer.decide(self.principal, self.host, operation, kind, name).allowed
             decided[asked] = found
         return found
+
+    def visible(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those that may be described: the same object for the same topics, until the ACLs change. Members of
+        groups ask with each heartbeat."""
+        generation, found = self._authorizer.generation, self._visible
+        if found is None or found[0] != generation or found[1] is not topics:
+            seen = frozenset(
+                name for name in topics if self.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            )
+            self._visible = found = generation, topics, seen
+        return found[2]
 
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether the operation is allowed on some resource of this type."""

@@ -7,38 +7,16 @@ a request is never held up by what is written about it.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from chronik.model import NodeId
-from chronik.wire.api import ApiKey
 
-if TYPE_CHECKING:
-    from chronik.server.gate import Request
-
-__all__ = ["CHANGES", "AuditEntry", "AuditTrail", "names_in"]
+__all__ = ["AuditEntry", "AuditTrail"]
 
 ENTRIES_MAX: Final = 10_000
-NAMES_MAX: Final = 20
-NAME_CHARS_MAX: Final = 249
-
-CHANGES: Final = frozenset(
-    {
-        *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
-        *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS),
-        *(ApiKey.ELECT_LEADERS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.UPDATE_FEATURES),
-        *(ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.UNREGISTER_BROKER),
-        *(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN),
-        *(ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
-        *(ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER),
-    }
-)
-"""APIs that are noted when they are allowed: those that change something besides records and offsets."""
-_LISTS: Final = ("topics", "resources", "groups_names", "creations", "filters", "deletions", "upsertions")
-_NAMES: Final = ("name", "topic", "resource_name", "resource_name_filter", "group_id", "user")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,29 +100,3 @@ class AuditTrail:
 
 def _nobody() -> None:
     """Nothing is written yet."""
-
-
-def names_in(request: Request) -> str:
-    """What a Kafka request is about, by its resources' names; never anything else that it carries."""
-    found: list[str] = []
-    for field in dataclasses.fields(request):
-        value = getattr(request, field.name)
-        if field.name in _LISTS and isinstance(value, tuple):
-            found += _names_of(value)
-        elif field.name in _NAMES and isinstance(value, str):
-            found.append(value)
-    named = [name[:NAME_CHARS_MAX] for name in dict.fromkeys(found)]
-    more = f" and {len(named) - NAMES_MAX} more" if len(named) > NAMES_MAX else ""
-    return ", ".join(named[:NAMES_MAX]) + more
-
-
-def _names_of(items: Iterable[Any]) -> list[str]:
-    out = []
-    for item in items:
-        if isinstance(item, str):
-            out.append(item)
-            continue
-        name = next((value for part in _NAMES if (value := getattr(item, part, None)) is not None), None)
-        if isinstance(name, str):
-            out.append(name)
-    return out

@@ -24,13 +24,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
-from chronik.server.access import EVERYTHING, Access
-from chronik.server.audit import CHANGES, names_in
+from chronik.security.principals import ANONYMOUS
+from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
 from chronik.server.call import Call, KnownRequests, Responder
+from chronik.server.changes import CHANGES, changed_by, may_have_changed, names_in
 from chronik.server.gate import Needs, Request, pass_gate
 from chronik.server.produce_queue import ProduceQueue
 from chronik.server.sasl import Session
@@ -366,27 +368,41 @@ class Dispatcher:
         Whatever the handler fails with becomes a response. Raises what keeps even that from being made.
         """
         handler, context = call.handler, call.context
+        is_noted = handler.api_key in CHANGES and self._services.audit.with_changes
+        function = partial(self._noted, handler) if is_noted else handler.function
         try:
             async with asyncio.timeout(handler.deadline_s):
                 if context.access.is_open:
-                    fields = await handler.function(call.request, context)
+                    fields = await function(call.request, context)
                 else:
-                    fields = await pass_gate(handler, call.request, context)
-            if handler.api_key in CHANGES and self._services.audit.with_changes:
-                connection = context.connection
-                who = connection.access if connection.session is None else connection.session
-                self._services.audit.changed(
-                    who.principal,
-                    connection.peer_host,
-                    "kafka",
-                    handler.api_key.name.lower(),
-                    names_in(call.request),
-                )
+                    fields = await pass_gate(handler, function, call.request, context)
             return None if fields is None else self._encode(call, fields)
         except PeerError:
             raise
         except Exception as error:
             return self._failed(call, error)
+
+    async def _noted(self, handler: Handler[Any], request: Any, context: RequestContext) -> Reply | None:
+        """The handler's answer to the allowed part of a request; what it changed goes to the audit log."""
+        try:
+            fields = await handler.function(request, context)
+        except BaseException as error:
+            if may_have_changed(error):
+                self._note_change(context, names_in(request))
+            raise
+        changed = None if fields is None else changed_by(handler.api_key, request, fields)
+        if changed is not None:
+            self._note_change(context, changed)
+        return fields
+
+    def _note_change(self, context: RequestContext, resource: str) -> None:
+        connection = context.connection
+        who = connection.principal
+        may_be_node = who == ANONYMOUS or who.startswith(NODE_PREFIX)
+        if context.api_key is ApiKey.WRITE_TXN_MARKERS and may_be_node:
+            return  # nodes send these for each transaction
+        action = context.api_key.name.lower()
+        self._services.audit.changed(who, connection.peer_host, "kafka", action, resource)
 
     def _encode(self, call: Call[Any], fields: Reply) -> bytes:
         api_key, version = call.context.api_key, call.context.api_version

@@ -305,16 +305,16 @@ class _Gated(Protocol):
     @property
     def needs(self) -> Needs: ...
     @property
-    def function(self) -> Callable[[Any, Any], Awaitable[_Reply | None]]: ...
-    @property
     def on_error(self) -> Callable[[Any, ErrorCode, str | None], _Reply] | None: ...
 
 
-async def pass_gate(handler: _Gated, request: Request, ctx: Asker) -> _Reply | None:
-    """Run a handler on the allowed part of the request, and add answers for the refused parts."""
+async def pass_gate(
+    handler: _Gated, function: Callable[[Any, Any], Awaitable[_Reply | None]], request: Request, ctx: Asker
+) -> _Reply | None:
+    """Run a handler's function on the allowed part of the request, and add answers for the refused parts."""
     refused: _Refused = []
     left = handler.needs.admit(request, ctx, refused)
-    fields: _Reply | None = {} if left is None else await handler.function(left, ctx)
+    fields: _Reply | None = {} if left is None else await function(left, ctx)
     if fields is None:
         return None
     if left is not None:

@@ -1,7 +1,9 @@
 """How nodes prove to each other over HTTP who asks: a MAC over the whole request, good once and not for long.
 
-`Authorization: Chronik-Node ID TIME-MS NONCE DIGEST MAC`. The key comes from the cluster's secret, which it
-does not reveal; DIGEST is the body's, so that nobody between two nodes can put another one in its place.
+`Authorization: Chronik-Node ID TIME-MS NONCE DIGEST SIGNATURE MAC`. The MAC's key comes from the cluster's
+secret, which it does not reveal; DIGEST is the body's, so that nobody between two nodes can put another one
+in its place. SIGNATURE is by the node's own key, so that the secret alone cannot pass for a registered node;
+`-` by a node without a key.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from chronik.links.handshake import is_signed_by
 from chronik.model import NodeId
 
 __all__ = ["SCHEME", "NodeSignature", "Signed"]
@@ -33,8 +37,19 @@ class Signed(NamedTuple):
 
 
 class NodeSignature:
-    def __init__(self, shared: Sequence[str], node_id: NodeId, now_ms: Callable[[], int]) -> None:
-        """`shared` are the cluster's secrets: the first signs, all are believed."""
+    def __init__(
+        self,
+        shared: Sequence[str],
+        node_id: NodeId,
+        now_ms: Callable[[], int],
+        *,
+        sign: Callable[[bytes], bytes] | None = None,
+        registered_key: Callable[[NodeId], bytes | None] = lambda _node_id: None,
+    ) -> None:
+        """`shared` are the cluster's secrets: the first signs, all are believed. `sign` is by this node's own
+        key, `registered_key` tells the public key of another node."""
+        self._sign = sign
+        self._registered_key = registered_key
         self._keys = [hmac.digest(one.encode(), b"chronik HTTP between nodes", "sha256") for one in shared]
         self._node_id = node_id
         self._now_ms = now_ms
@@ -42,6 +57,8 @@ class NodeSignature:
 
     def header(self, to: NodeId, method: str, path: str, body: bytes) -> str:
         head = f"{self._node_id} {self._now_ms()} {secrets.token_hex(8)} {hashlib.sha256(body).hexdigest()}"
+        signature = b"-" if self._sign is None else b64encode(self._sign(_to_sign(head, to, method, path)))
+        head = f"{head} {signature.decode()}"
         return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, path)}"
 
     def check(self, given: str, method: str, path: str) -> Signed | None:
@@ -50,13 +67,28 @@ class NodeSignature:
         expected = [_mac(key, head, self._node_id, method, path) for key in self._keys]
         if not any(hmac.compare_digest(mac.encode(), one.encode()) for one in expected):
             return None
-        node_id, sent_ms, _nonce, digest = head.split(" ")
+        node_id, sent_ms, _nonce, digest, signature = head.split(" ")
+        key = self._registered_key(int(node_id))
+        text = _to_sign(head.rpartition(" ")[0], self._node_id, method, path)
+        if key is not None and not is_signed_by(key, _decoded(signature), text):
+            return None
         if abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX or mac in self._seen:
             return None
         self._seen[mac] = None
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
         return Signed(int(node_id), digest)
+
+
+def _decoded(signature: str) -> bytes:
+    try:
+        return b64decode(signature, validate=True)
+    except ValueError:
+        return b""
+
+
+def _to_sign(head: str, to: NodeId, method: str, path: str) -> bytes:
+    return f"chronik HTTP between nodes\n{head}\n{to}\n{method}\n{path}".encode()
 
 
 def _mac(key: bytes, head: str, to: NodeId, method: str, path: str) -> str:

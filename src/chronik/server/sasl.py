@@ -15,9 +15,12 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.config import Settings
+from chronik.links.handshake import is_signed_by
+from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode
 from chronik.security import oauth, plain
@@ -132,13 +135,18 @@ class Authenticator:
                 self._own_credentials[kind] = tuple(made)
         return self._own_credentials[kind]
 
-    def own_client(self, user: str) -> Authenticated:
-        """Who logged in with the nodes' secret: one of their clients, or a node that the cluster knows."""
+    def own_client(self, user: str, scram: ScramServer) -> Authenticated:
+        """Who logged in with the nodes' secret: one of their clients, or a node that the cluster knows, which
+        proves the key that it registered with."""
         found = _OWN_USERS.get(user)
         if found is not None:
             return Authenticated(found)
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
+        state = self._metadata.state
+        key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
+        if key is not None and not scram.is_signed(partial(is_signed_by, key)):
+            raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
         return Authenticated(NODE_PREFIX + user)
 
     def plain_credential(self, user: str) -> Credential:
@@ -295,7 +303,7 @@ class Session:
             scram = ScramServer(kind, secrets.token_urlsafe(18))
             first = scram.first(message)
             if is_node:
-                self._who = lambda: authenticator.own_client(first.user)
+                self._who = lambda: authenticator.own_client(first.user, scram)
                 credentials = await authenticator.own_credentials(first.user)
             else:
                 self._who = (

@@ -18,6 +18,7 @@ from chronik.metadata.security import SecurityState
 from chronik.metadata.store import MetadataStore
 from chronik.query.messages import Credentials
 from chronik.security.quotas import Quotas
+from chronik.security.scram import Sign
 from chronik.server.access import Authorizer
 from chronik.server.audit import AuditTrail
 from chronik.server.first_user import admit_first_user
@@ -34,10 +35,18 @@ __all__ = ["Security"]
 
 
 class Security:
-    def __init__(self, settings: Settings, metadata: MetadataStore, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metadata: MetadataStore,
+        now_ms: Callable[[], int],
+        sign: Sign | None = None,
+    ) -> None:
+        """`sign` is by this node's own key, where it has one."""
         self._settings = settings
         self.now_ms = now_ms
         self._metadata = metadata
+        self._sign = sign
         self._secret = settings.cluster_secret or secrets.token_urlsafe(32)
         """Password of the node's own clients. Random and new at each start if `cluster_secret` is not set."""
         self.specs = listener_specs(settings)
@@ -74,7 +83,13 @@ class Security:
         self.node_signature: NodeSignature | None = None
         """How nodes prove over HTTP who they are; None where they share no secret."""
         if settings.cluster_secret is not None:
-            self.node_signature = NodeSignature(self._secrets(), settings.node_id, now_ms)
+            self.node_signature = NodeSignature(
+                self._secrets(),
+                settings.node_id,
+                now_ms,
+                sign=sign,
+                registered_key=lambda node_id: metadata.state.node_keys.get(node_id),
+            )
         self.quotas = Quotas(metadata.state.security.quotas)
         metadata.bus.listen(self._on_event)
         self._tls = ListenerTls(settings) if any(spec.has_tls for spec in self.specs) else None
@@ -154,4 +169,5 @@ class Security:
         """None where nobody asks: a node that is not closed yet would not understand it."""
         if not self.own.has_sasl and self.authorizer is None:
             return None
-        return Login(mechanism=NODE_MECHANISM, user=str(self._settings.node_id), password=self._secret)
+        name = str(self._settings.node_id)
+        return Login(mechanism=NODE_MECHANISM, user=name, password=self._secret, sign=self._sign)

@@ -5,7 +5,8 @@ connection is not read for that time, so that a client which does not honour it 
 deletions of topics are charged by their handlers, before anything is changed (KIP-599): newer clients are
 refused with THROTTLING_QUOTA_EXCEEDED, older ones are served and wait afterwards.
 
-Nodes and query processes have no quotas: limits for all users are not meant for them.
+Nodes and query processes have no quotas: limits for all users are not meant for them. What callers of HTTP
+take is charged in `admin/http_quotas.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from chronik.wire.api import ApiKey
 if TYPE_CHECKING:
     from chronik.server.dispatch import RequestContext
 
-__all__ = ["Cost", "charge_mutation", "fetch_bytes_max", "may_create_on_first_use", "metered", "throttle"]
+__all__ = [
+    "Cost",
+    "charge_mutation",
+    "fetch_bytes_max",
+    "may_create_on_first_use",
+    "metered",
+    "quota_user",
+    "throttle",
+]
 
 T = TypeVar("T")
 
@@ -46,7 +55,7 @@ def throttle(
     quotas: Quotas, principal: str, client_id: str, cost: Cost, now_s: float
 ) -> tuple[float, str] | None:
     """Seconds for which the client is throttled and the quota that says so; None if it is not."""
-    user = _user(principal)
+    user = quota_user(principal)
     if user is None:
         return None
     charges = [(REQUEST_SHARE, cost.work_s * _PERCENT)]
@@ -66,7 +75,7 @@ def charge_mutation(ctx: RequestContext, partitions: int, *, strict: bool) -> No
 
     `strict` is for versions whose clients know the error; older ones are delayed afterwards instead.
     """
-    quotas, user = ctx.services.quotas, _user(ctx.connection.principal)
+    quotas, user = ctx.services.quotas, quota_user(ctx.connection.principal)
     if quotas.is_empty or user is None:
         return
     take = quotas.take_if_free_of_debt if strict else quotas.take
@@ -88,14 +97,15 @@ def may_create_on_first_use(ctx: RequestContext) -> bool:
 
 def fetch_bytes_max(ctx: RequestContext, bytes_max: int) -> int:
     """How much one answer may carry, so that a single fetch does not run up a debt of minutes."""
-    quotas, user = ctx.services.quotas, _user(ctx.connection.principal)
+    quotas, user = ctx.services.quotas, quota_user(ctx.connection.principal)
     if quotas.is_empty or user is None:
         return bytes_max
     burst = quotas.burst(CONSUMER_RATE, user, ctx.client_id or "")
     return bytes_max if burst is None else min(bytes_max, max(int(burst), 1))
 
 
-def _user(principal: str) -> str | None:
+def quota_user(principal: str) -> str | None:
+    """The user whose quotas a principal has; None if it has none: nodes, query processes, API keys."""
     return principal.removeprefix(USER_PREFIX) if principal.startswith(USER_PREFIX) else None
 
 

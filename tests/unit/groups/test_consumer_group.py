@@ -17,11 +17,10 @@ from chronik.groups.consumer_group import (
     ConsumerHeartbeat,
     HeartbeatResult,
     MemberState,
-    Topics,
-    TopicSize,
 )
 from chronik.groups.patterns import PatternWork, TopicPatterns
 from chronik.groups.records import PartKey, apply_part, decode_key, encode_key, encode_part
+from chronik.groups.subscriptions import Topics, TopicSize
 from chronik.model import ErrorCode, RequestError
 
 T1, T2 = UUID(int=101), UUID(int=102)
@@ -203,6 +202,48 @@ def test_regex_subscriptions() -> None:
     assert join(g, "a", names=None, topic_regex="t.*").assignment == part(T2, 0, 1)
     more = Topics(2, {**TOPICS.by_name, "three": TopicSize(UUID(int=103), 1)})
     assert beat(g, "a", 1, topics=more).assignment == part(T2, 0, 1) | part(UUID(int=103), 0)
+
+
+def test_a_regex_matches_what_its_member_may_see() -> None:
+    """Also while another member's heartbeat makes the target; a change counts with the next heartbeat."""
+    g, hidden = group(), {"two"}
+
+    def visible(topics: frozenset[str]) -> frozenset[str]:
+        return topics - hidden
+
+    def all_of_them(topics: frozenset[str]) -> frozenset[str]:
+        return topics
+
+    assert join(g, "a", names=None, topic_regex=".*", visible=visible).assignment == part(T1, 0, 1, 2, 3)
+    assert join(g, "b", names=None, topic_regex=".*", visible=all_of_them).assignment is not None
+    assert {topic for topic, _ in g.target["a"]} == {T1}
+    assert part(T2, 0, 1) <= g.target["b"]
+    hidden.clear()
+    epoch = g.epoch
+    beat(g, "a", 1, visible=visible)
+    assert g.epoch == epoch + 1
+    hidden.add("two")
+    beat(g, "a", 1, visible=visible)
+    assert {topic for topic, _ in g.target["a"]} == {T1}
+
+
+def test_a_replayed_member_gets_no_topic_that_it_may_not_see() -> None:
+    """What it may see is not in the log: until its heartbeat it keeps to the topics that the group has."""
+    g = group()
+    for member in ("a", "b"):
+        join(g, member, names=None, topic_regex="t.*", visible=lambda topics: topics)
+    for member in g.members.values():
+        member.visible = member.seen = None  # as read from the log
+    g.after_replay(now_ms=0)
+    epoch = g.epoch
+    assert g.members["a"].epoch == 1
+    beat(g, "a", 1, visible=lambda topics: topics)
+    assert g.epoch == epoch, "nothing has changed"
+    more = Topics(2, {**TOPICS.by_name, "three": TopicSize(UUID(int=103), 4)})
+    beat(g, "a", g.members["a"].epoch, topics=more, visible=lambda topics: topics)
+    assert UUID(int=103) not in {topic for topic, _ in g.target["b"]}
+    beat(g, "b", g.members["b"].epoch, topics=more, visible=lambda topics: topics)
+    assert UUID(int=103) in {topic for topic, _ in g.target["b"]}
 
 
 def test_names_and_a_regex_of_one_member_are_added() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.links.handshake import NodeKey
 from chronik.server.node_signature import AGE_MS_MAX, NodeSignature
 
 NOW = [1_000_000]
@@ -56,3 +57,21 @@ def test_an_old_request_is_not_believed() -> None:
 def test_two_secrets_are_believed_while_one_replaces_the_other() -> None:
     assert node(2, "new", "secret").check(signed(), "POST", "/_node/search") is not None
     assert node(2, "new").check(signed(), "POST", "/_node/search") is None
+
+
+KEY = NodeKey(b"1" * 32)
+
+
+@pytest.mark.parametrize(
+    ("by", "is_believed"),
+    [(KEY, True), (NodeKey(b"2" * 32), False), (None, False)],
+    ids=["own", "other", "none"],
+)
+def test_the_secret_alone_cannot_pass_for_a_node_with_a_key(by: NodeKey | None, is_believed: bool) -> None:
+    sender = NodeSignature(["secret"], 1, lambda: NOW[0], sign=None if by is None else by.sign)
+    keys = {1: KEY.public}
+    receiver = NodeSignature(["secret"], 2, lambda: NOW[0], registered_key=keys.get)
+    given = signed(by=sender)
+    assert (receiver.check(given, "POST", "/_node/search") is not None) is is_believed
+    elsewhere = NodeSignature(["secret"], 3, lambda: NOW[0], registered_key=keys.get)
+    assert elsewhere.check(given, "POST", "/_node/search") is None

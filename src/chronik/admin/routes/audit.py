@@ -12,6 +12,7 @@ from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE_ALONE
 from chronik.model import AUDIT_TOPIC
 from chronik.security.acls import Operation, ResourceType
+from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.audit import AuditEntry
 from chronik.server.gate import on_named
 
@@ -42,6 +43,7 @@ class AuditEntries(msgspec.Struct, frozen=True):
     query=AuditQuery,
     answer=AuditList,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
 )
 async def audit_log(call: HttpCall) -> AuditList:
     """What `__chronik_audit` holds: refusals and failed logins, and what was changed."""

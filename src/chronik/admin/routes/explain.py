@@ -22,6 +22,7 @@ from chronik.admin.needs import BY_NODE, on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
 from chronik.security.acls import Operation
+from chronik.security.quotas import CONSUMER_RATE
 
 ASK_SECONDS: Final = 3.0
 
@@ -71,6 +72,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     query=ExplainQuery,
     answer=Explanation,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
 )
 async def explain(call: HttpCall) -> Explanation:
     """Works on any node. Shows no key and no value."""

@@ -1,4 +1,8 @@
-"""API keys with names: made, listed, revoked. What is kept of a key cannot be turned back into it."""
+"""API keys with names: made, listed, revoked. What is kept of a key cannot be turned back into it.
+
+ACLs are not asked about keys, so only super users and full keys make them: whoever else made one could do
+with it what an ACL denies him. Revoking one takes away rights and gives none; the list shows no secrets.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from chronik.admin.callers import SETTING_KEY
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.metadata.commands import PutApiKey, RemoveApiKey
+from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation
 from chronik.security.api_keys import KEY_BYTES, NamedKey, check_name, digest_of, key_text
 from chronik.server.gate import on_cluster
@@ -60,7 +65,13 @@ async def keys(call: HttpCall) -> KeyList:
     access=HttpAccess.CHANGE,
 )
 async def make_key(call: HttpCall) -> KeyMade:
-    """The answer is the only place where the key is ever shown. Every node knows it at once."""
+    """For super users and full API keys only, since ACLs do not bind a key. The answer is the only place
+    where the key is ever shown. Every node knows it at once."""
+    if not call.access.is_super:
+        raise RequestError(
+            ErrorCode.cluster_authorization_failed,
+            "API keys are made by super users and full API keys only: no ACL binds a key.",
+        )
     wanted: NewKey = call.body
     try:
         check_name(wanted.name)

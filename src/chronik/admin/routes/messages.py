@@ -18,6 +18,7 @@ from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.records.reader import Record
 from chronik.security.acls import Operation
+from chronik.security.quotas import CONSUMER_RATE, PRODUCER_RATE
 
 MESSAGES_MAX = 1_000
 VALUE_BYTES_MAX = 256 * 1024
@@ -87,6 +88,7 @@ class Produced(msgspec.Struct, frozen=True):
     query=MessagesQuery,
     answer=Messages,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
 )
 async def messages(call: HttpCall) -> Messages:
     """By offset, time or key; without any of them, the newest ones."""
@@ -125,6 +127,7 @@ async def messages(call: HttpCall) -> Messages:
     body=NewMessage,
     answer=Produced,
     access=HttpAccess.CHANGE,
+    quota=PRODUCER_RATE,
 )
 async def produce_message(call: HttpCall) -> Produced:
     """With acks=all; answers with the offset."""

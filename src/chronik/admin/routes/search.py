@@ -14,6 +14,7 @@ from chronik.admin.visible import visible_topics
 from chronik.model import Unavailable
 from chronik.query.request import SearchRequest
 from chronik.security.acls import Operation, ResourceType
+from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.gate import asks
 
 ASK_SECONDS = 3.0
@@ -43,6 +44,7 @@ class CatQuery(msgspec.Struct, frozen=True):
     body=SearchRequest,
     answer=SearchAnswer,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
 )
 async def search_all(call: HttpCall) -> dict[str, Any]:
     """Queries: match_all, match, match_phrase, multi_match, term, terms, range, prefix, fuzzy, exists, ids,
@@ -59,6 +61,7 @@ async def search_all(call: HttpCall) -> dict[str, Any]:
     body=SearchRequest,
     answer=SearchAnswer,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
 )
 async def search_topic(call: HttpCall) -> dict[str, Any]:
     names = [name for name in call.path["topic"].split(",") if name]

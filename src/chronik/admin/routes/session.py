@@ -45,6 +45,7 @@ async def log_in(call: HttpCall) -> Content:
     callers = call.context.callers
     proof = await callers.prove(given.user, given.password, given.key, call.access.host)
     session, cookie = callers.sessions.begin(proof)
+    call.context.security.audit.changed(proof.principal, call.access.host, "http", "login", "/session")
     view = SessionView(
         principal=proof.principal,
         is_anonymous=False,
@@ -72,4 +73,6 @@ async def log_out(call: HttpCall) -> Content:
     if held is None:
         raise HttpError(409, "no_session", "Nobody is logged in by a cookie.")
     cookie = call.context.callers.sessions.end(held)
+    audit = call.context.security.audit
+    audit.changed(call.caller.principal, call.access.host, "http", "logout", "/session")
     return Content(b"{}", "application/json", headers={"set-cookie": cookie})

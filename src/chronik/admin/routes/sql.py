@@ -9,6 +9,7 @@ import msgspec
 from chronik.admin.endpoint import FileContent, HttpAccess, HttpCall, endpoint
 from chronik.admin.visible import readable_topics
 from chronik.security.acls import Operation, ResourceType
+from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.gate import asks
 
 SLACK_SECONDS = 5.0
@@ -78,6 +79,7 @@ async def _ask(call: HttpCall, method: str, fields: dict[str, Any]) -> Any:
     body=SqlQuery,
     answer=SqlAnswer,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
     deadline_s=DEADLINE_SECONDS,
     body_bytes_max=BODY_BYTES_MAX,
 )
@@ -104,6 +106,7 @@ async def sql(call: HttpCall) -> Any:
     summary="The tables and their columns",
     answer=SqlTables,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
     deadline_s=60.0,
 )
 async def sql_tables(call: HttpCall) -> Any:
@@ -118,6 +121,7 @@ async def sql_tables(call: HttpCall) -> Any:
     summary="The same",
     answer=SqlTables,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
     deadline_s=60.0,
 )
 async def sql_tables_posted(call: HttpCall) -> Any:
@@ -132,6 +136,7 @@ async def sql_tables_posted(call: HttpCall) -> Any:
     body=SqlQuery,
     answer=SqlPlan,
     access=HttpAccess.DATA,
+    quota=CONSUMER_RATE,
     deadline_s=DEADLINE_SECONDS,
     body_bytes_max=BODY_BYTES_MAX,
 )

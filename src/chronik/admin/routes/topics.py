@@ -127,6 +127,7 @@ async def create_topic(call: HttpCall) -> TopicCreatedBody:
         replication_factor=wanted.replication_factor,
         configs={key: config_text(value) for key, value in wanted.config.items()},
     )
+    call.context.quotas.charge_mutation(call.caller.principal, len(command.assignments))
     await call.context.services.metadata.submit(command)
     return TopicCreatedBody(
         name=command.name,
@@ -146,7 +147,9 @@ async def create_topic(call: HttpCall) -> TopicCreatedBody:
 )
 async def delete_topic(call: HttpCall) -> TopicDeletedBody:
     topic = known_topic(call.context, call.path["name"])
-    await call.context.services.metadata.submit(plan_deletion(topic))
+    command = plan_deletion(topic)
+    call.context.quotas.charge_mutation(call.caller.principal, len(topic.partitions))
+    await call.context.services.metadata.submit(command)
     return TopicDeletedBody(topic.name, str(topic.topic_id))
 
 

@@ -56,6 +56,7 @@ async def watermarks(call: HttpCall) -> Watermarks:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(query.wait_ms / 1000):
                 await context.watermark_waits.moved(name)
+        watermarks.admit_again(call)
         if name not in context.state.topics:
             return msgspec.structs.replace(found, is_deleted=True)
         found = _watermarks(context, name)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.groups.assignors import Partitions
 from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
+from chronik.server.access import Access
 from chronik.server.authorized import group_operations
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
-from chronik.server.gate import each
+from chronik.server.gate import all_of, asks, each
 from chronik.server.handlers.consumer_group_heartbeat import grouped
 from chronik.wire.api import ApiKey
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 
 _MEMBER_TYPE_CONSUMER = 1
+HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def _on_error(request: ConsumerGroupDescribeRequest, code: ErrorCode, message: str | None) -> Reply:
@@ -40,7 +42,10 @@ def _failed(group_id: str, code: ErrorCode, message: str | None) -> dict[str, An
 @handles(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions=(0, 1),
-    needs=each("group_ids", None, Operation.DESCRIBE, ResourceType.GROUP),
+    needs=all_of(
+        each("group_ids", None, Operation.DESCRIBE, ResourceType.GROUP),
+        asks((Operation.DESCRIBE, ResourceType.TOPIC)),
+    ),
     on_error=_on_error,
     unavailable=ErrorCode.coordinator_not_available,
 )
@@ -54,11 +59,25 @@ async def consumer_group_describe(request: ConsumerGroupDescribeRequest, ctx: Re
             described = _describe(group, ctx)
         except RequestError as error:
             described = _failed(group_id, error.code, error.message)
+        if not _may_see_topics(described, ctx.access):
+            groups.append(_failed(group_id, ErrorCode.topic_authorization_failed, HIDDEN))
+            continue
         described["authorized_operations"] = group_operations(
             ctx.access, group_id, request.include_authorized_operations
         )
         groups.append(described)
     return reply(groups=groups)
+
+
+def _may_see_topics(described: dict[str, Any], access: Access) -> bool:
+    """As in Apache Kafka: nothing is shown of a group that reads a topic which may not be described."""
+    names = {
+        topic["topic_name"]
+        for member in described["members"]
+        for field in ("assignment", "target_assignment")
+        for topic in member[field]["topic_partitions"]
+    }
+    return all(access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names))
 
 
 def _describe(group: ConsumerGroup, ctx: RequestContext) -> dict[str, Any]:

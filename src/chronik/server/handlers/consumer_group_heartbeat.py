@@ -40,6 +40,7 @@ async def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: 
         rebalance_timeout_ms=in_ms(request.rebalance_timeout),
         topic_names=None if names is None else tuple(names),
         topic_regex=request.subscribed_topic_regex,
+        visible=None if ctx.access.is_open else ctx.access.visible,
         server_assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
         client_id=ctx.client_id or "",

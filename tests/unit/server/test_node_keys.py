@@ -1,0 +1,81 @@
+"""A node that logs in proves the key that it registered with, as soon as all nodes know how to."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from chronik.links.handshake import NodeKey
+from chronik.metadata import commands as c
+from chronik.metadata.levels import LEVEL_FIRST, LEVEL_NODE_KEY
+from chronik.security.exchange import AuthenticationFailed
+from chronik.security.scram import ITERATIONS_MIN, MECHANISMS, ScramClient, ScramServer, Sign, make_credential
+from chronik.server.login_failures import LoginFailures
+from chronik.server.sasl import Authenticator
+from tests.unit.server.harness import Harness
+
+KEY, OTHER = NodeKey(b"1" * 32), NodeKey(b"2" * 32)
+SCRAM = MECHANISMS["SCRAM-SHA-256"]
+CREDENTIAL = make_credential(SCRAM, "the secret", b"0" * 16, ITERATIONS_MIN)
+
+
+def exchanged(user: str, sign: Sign | None) -> ScramServer:
+    """The server's side of a login by the right secret."""
+    server = ScramServer(SCRAM, "of-the-server")
+    client = ScramClient(SCRAM, user, "the secret", "of-the-client", sign=sign)
+    server.first(client.first())
+    client.check(server.final(client.final(server.challenge(CREDENTIAL))))
+    return server
+
+
+def authenticator(level: int) -> Authenticator:
+    harness = Harness(brokers=1)
+    registered = c.RegisterBroker(
+        broker_id=7,
+        incarnation=UUID(int=7),
+        endpoints={"kafka": c.Endpoint(host="h", port=1)},
+        public_key=KEY.public,
+    )
+    harness.submit(registered)
+    if level > LEVEL_FIRST:
+        harness.submit(c.SetLevel(level=level))
+    return Authenticator(
+        harness.services.settings,
+        harness.store,
+        None,
+        now_ms=lambda: 0,
+        node_secrets=("the secret",),
+        failures=LoginFailures(lambda _host, _why: None),
+    )
+
+
+@pytest.mark.parametrize("sign", [None, OTHER.sign], ids=["without a key", "by another key"])
+def test_the_secret_alone_is_not_enough(sign: Sign | None) -> None:
+    found = authenticator(LEVEL_NODE_KEY)
+    assert found.own_client("7", exchanged("7", KEY.sign)).principal == "Node:7"
+    with pytest.raises(AuthenticationFailed, match="not the key of node 7"):
+        found.own_client("7", exchanged("7", sign))
+    assert found.own_client("1", exchanged("1", sign)).principal == "Node:1", "it registered without a key"
+
+
+def test_nodes_of_the_release_before_log_in_until_the_upgrade_is_final() -> None:
+    """They have keys, and do not prove them here."""
+    assert authenticator(LEVEL_FIRST).own_client("7", exchanged("7", None)).principal == "Node:7"
+
+
+def test_a_signature_is_good_for_one_exchange() -> None:
+    """A recorded one has another server's nonce in it."""
+    recorded: list[bytes] = []
+
+    def record(data: bytes) -> bytes:
+        recorded.append(KEY.sign(data))
+        return recorded[-1]
+
+    exchanged("7", record)
+    server = ScramServer(SCRAM, "another")
+    client = ScramClient(SCRAM, "7", "the secret", "of-the-client", sign=lambda _data: recorded[0])
+    server.first(client.first())
+    server.final(client.final(server.challenge(CREDENTIAL)))
+    with pytest.raises(AuthenticationFailed):
+        authenticator(LEVEL_NODE_KEY).own_client("7", server)
