@@ -141,7 +141,7 @@ class Callers:
             return Caller(access)
         authenticator = self._security.authenticator
         if authenticator is not None and authenticator.keys is not None and given.count(".") == 2:
-            found = await authenticator.keys.check(given, authenticator.now_ms() / 1000)
+            found = await authenticator.check_token(given, host)
             return Caller(self._access(found.principal, host))
         has_keys = self._own_digest is not None or self._security.state.keys
         if not has_keys and self._security.authorizer is None:

@@ -15,6 +15,7 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.config import Settings
@@ -104,6 +105,8 @@ class Authenticator:
         self.token_key = None if key is None else key.encode()
         self.keys = None if settings.sasl_oauthbearer_jwks is None else KeySource(settings)
         self._hashing = HashQueue(failures.require_room)
+        self._checking = HashQueue(failures.require_room)
+        """For signatures of tokens, which must not wait behind passwords."""
         self.failures = failures
 
     # --- credentials ---
@@ -157,6 +160,12 @@ class Authenticator:
         """Whether a password from this address is right; Crowded if it is not even looked at."""
         return await self._hashing.run(host, password_fits, credential, password)
 
+    async def check_token(self, token: str, host: str) -> Authenticated:
+        """Who a JWT from this address speaks of; Crowded if it is not even looked at."""
+        if self.keys is None:
+            raise AuthenticationFailed("no keys for tokens are set here")
+        return await self.keys.check(token, self.now_ms() / 1000, partial(self._checking.run, host))
+
     def access(self, principal: str, host: str) -> Access:
         return EVERYTHING if self.authorizer is None else self.authorizer.access(principal, host)
 
@@ -191,6 +200,7 @@ class Session:
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
         self._refused: str | None = None
+        """Why the client's token was refused, which it is told with the next answer (RFC 7628)."""
 
     def serves(self, api_key: ApiKey | None) -> bool:
         """Whether a request may be answered now; None stands for any that needs a login."""
@@ -200,15 +210,20 @@ class Session:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
 
-    def handshake(self, mechanism: str) -> ErrorCode:
+    async def handshake(self, mechanism: str) -> ErrorCode:
+        if self.failed:
+            return ErrorCode.illegal_sasl_state
+        if self.mechanism is not None:
+            # As in Apache Kafka. Else what was begun could be dropped, unpunished, for another guess.
+            self.failed = True
+            await self._authenticator.failures.punish(self.host, "SaslHandshake amid a login")
+            return ErrorCode.illegal_sasl_state
         offered = (*self.offered, NODE_MECHANISM) if self._takes_nodes else self.offered
         if not self.needed and mechanism not in offered:
             return ErrorCode.illegal_sasl_state
         if mechanism not in offered:
             return ErrorCode.unsupported_sasl_mechanism
         self.mechanism = mechanism
-        self._scram = None
-        self._refused = None
         return ErrorCode.none
 
     @property
@@ -219,6 +234,9 @@ class Session:
         if self.mechanism is None or self._is_busy:
             self.failed = True
             return AuthReply(ErrorCode.illegal_sasl_state, "SaslHandshake comes first", b"")
+        if self._refused is not None:
+            self.failed = True
+            return AuthReply(ErrorCode.sasl_authentication_failed, self._refused, b"")
         self._is_busy = True
         try:
             data, found = await self._step(self.mechanism, message)
@@ -274,16 +292,15 @@ class Session:
         return Authenticated(user_principal(login.user))
 
     async def _oauth(self, message: bytes) -> tuple[bytes, Authenticated | None]:
-        if self._refused is not None:
-            raise AuthenticationFailed(self._refused)
-        keys = self._authenticator.keys
-        if keys is None:
-            raise AuthenticationFailed("no keys for tokens are set here")
-        token = oauth.read_message(message)
+        authenticator, token = self._authenticator, oauth.read_message(message)
         try:
-            found = await keys.check(token, self._authenticator.now_ms() / 1000)
+            found = await authenticator.check_token(token, self.host)
+        except Crowded:
+            raise
         except AuthenticationFailed as error:
+            # Counted now: who guesses need not wait for the answer that ends the exchange.
             self._refused = str(error)
+            await authenticator.failures.punish(self.host, self._refused)
             return oauth.refusal(), None
         return b"", found
 
