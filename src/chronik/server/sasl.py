@@ -26,18 +26,17 @@ from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, Authenti
 from chronik.security.principals import user_principal
 from chronik.security.scram import (
     INVALID_CREDENTIALS,
-    ITERATIONS_DEFAULT,
     ITERATIONS_MIN,
     MECHANISMS,
     Credential,
     Mechanism,
     ScramServer,
-    decoy_credential,
     make_credential,
     password_fits,
 )
 from chronik.security.tokens import token_credential
 from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
+from chronik.server.decoys import Decoys
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
 from chronik.server.login_failures import UNSEEN_SECONDS, Crowded, LoginFailures
@@ -90,13 +89,14 @@ class Authenticator:
         now_ms: Callable[[], int],
         node_secrets: tuple[str, ...],
         failures: LoginFailures,
+        decoys: Decoys,
     ) -> None:
         self._metadata = metadata
         self.authorizer = authorizer
         self.now_ms = now_ms
         self.mechanisms = tuple(name.strip() for name in settings.sasl_enabled_mechanisms.split(",") if name)
         self.reauth_ms = settings.connections_max_reauth_ms
-        self._decoy = secrets.token_bytes(32)
+        self._decoys = decoys
         self._node_secrets = node_secrets
         self._own_credentials: dict[str, tuple[Credential, ...]] = {}
         """Of query processes, and of nodes."""
@@ -114,13 +114,15 @@ class Authenticator:
     async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
         """What a SCRAM login is checked against; a decoy for users that there are not."""
         security = self._metadata.state.security
+        # Made in any case: that it takes time must not tell that there is no such user.
+        decoy = self._decoys.scram(mechanism, user)
         if by_token:
             token = security.tokens.get(user)
             if token is not None and self.token_key is not None and token.expires_ms > self.now_ms():
                 return await self._hashing.run(host, token_credential, user, self.token_key, mechanism)
         elif (found := security.users.get(user, {}).get(mechanism.name)) is not None:
             return found
-        return decoy_credential(mechanism, user, self._decoy, ITERATIONS_DEFAULT)
+        return decoy
 
     async def own_credentials(self, user: str) -> tuple[Credential, ...]:
         """Of nodes, and of their clients: one for each secret that nodes believe."""
@@ -146,9 +148,8 @@ class Authenticator:
 
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
-        if found:
-            return next(iter(found.values()))
-        return decoy_credential(MECHANISMS["SCRAM-SHA-256"], user, self._decoy, ITERATIONS_DEFAULT)
+        decoy = self._decoys.plain(user)
+        return next(iter(found.values())) if found else decoy
 
     def token_owner(self, token_id: str) -> Authenticated:
         token = self._metadata.state.security.tokens.get(token_id)
