@@ -114,7 +114,7 @@ class Callers:
     async def _failed(self, host: str, error: AuthenticationFailed) -> HttpError:
         if isinstance(error, Crowded):
             return _crowded()
-        await self._security.failures.punish(host, f"HTTP: {error}")
+        await self._security.failures.punish(host, f"HTTP: {error}", user=error.user)
         return HttpError(
             401, "login_failed", "The credentials are not right.", {"www-authenticate": "Bearer"}
         )
@@ -126,6 +126,9 @@ class Callers:
         scheme, given = scheme.lower(), given.strip()
         if key is None and scheme not in ("basic", "bearer", SCHEME):
             return None
+        is_signed = key is None and scheme == SCHEME
+        if is_signed and (node := self._by_signature(request, given, host)) is not None:
+            return node  # whoever guesses on a node's machine does not keep the node out
         self._require_room(host)
         if key is not None:
             return await self._by_key(key.strip(), host)
@@ -133,7 +136,7 @@ class Callers:
             return await self._by_password(given, host)
         if scheme == "bearer":
             return await self._by_key(given, host)
-        return self._by_signature(request, given, host)
+        raise AuthenticationFailed("a signature that is no node's")
 
     async def _by_key(self, given: str, host: str) -> Caller | None:
         access = self._access_by_digest(digest_of(given), host)
@@ -213,16 +216,16 @@ class Callers:
             self._right.move_to_end(digest)
             return credential
         if not await authenticator.fits(credential, password, host):
-            raise AuthenticationFailed("a wrong user or password")
-        self._security.failures.forgive(host)
+            raise AuthenticationFailed("a wrong user or password", user=name)
+        self._security.failures.forgive(host, name)
         _remember(self._right, digest, credential)
         return credential
 
-    def _by_signature(self, request: Request, given: str, host: str) -> Caller:
+    def _by_signature(self, request: Request, given: str, host: str) -> Caller | None:
         signature = self._signature
         signed = None if signature is None else signature.check(given, request.method, request.url.path)
         if signed is None or not self._security.is_member(signed.node_id):
-            raise AuthenticationFailed("a signature that is no node's")
+            return None
         kinds = (ResourceType.CLUSTER,)
         return Caller(Granted(f"{NODE_PREFIX}{signed.node_id}", host, _NODE_OPERATIONS, kinds), signed=signed)
 

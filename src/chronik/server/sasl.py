@@ -200,6 +200,8 @@ class Session:
         self._is_busy = False
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
+        self._claimed: str | None = None
+        """The user that the client says it is."""
         self._refused: str | None = None
         """Why the client's token was refused, which it is told with the next answer (RFC 7628)."""
 
@@ -217,7 +219,7 @@ class Session:
         if self.mechanism is not None:
             # As in Apache Kafka. Else what was begun could be dropped, unpunished, for another guess.
             self.failed = True
-            await self._authenticator.failures.punish(self.host, "SaslHandshake amid a login")
+            await self._punish("SaslHandshake amid a login")
             return ErrorCode.illegal_sasl_state
         offered = (*self.offered, NODE_MECHANISM) if self._takes_nodes else self.offered
         if not self.needed and mechanism not in offered:
@@ -226,6 +228,14 @@ class Session:
             return ErrorCode.unsupported_sasl_mechanism
         self.mechanism = mechanism
         return ErrorCode.none
+
+    @property
+    def _room(self) -> str:
+        """Whose failures those of this login are. Users who fail do not keep out nodes on their machine."""
+        return f"{self.host} as a node" if self.mechanism == NODE_MECHANISM else self.host
+
+    async def _punish(self, why: str) -> None:
+        await self._authenticator.failures.punish(self.host, why, user=self._claimed, room=self._room)
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -247,7 +257,7 @@ class Session:
             return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         except AuthenticationFailed as error:
             self.failed = True
-            await self._authenticator.failures.punish(self.host, str(error))
+            await self._punish(str(error))
             return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         finally:
             self._is_busy = False
@@ -268,8 +278,9 @@ class Session:
         self.principal, self.by_token = found.principal, found.by_token
         self.is_authenticated = True
         self.access = self._authenticator.access(found.principal, self.host)
-        self._authenticator.failures.forgive(self.host)
-        self.mechanism = None
+        if self._claimed is not None:
+            self._authenticator.failures.forgive(self._room, self._claimed)
+        self.mechanism = self._claimed = None
         self.expects_bare = False
         lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
         return AuthReply(ErrorCode.none, None, data, lifetime)
@@ -277,8 +288,7 @@ class Session:
     async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("the message is too long")
-        if mechanism != NODE_MECHANISM:  # strangers on a node's machine must not keep the node out
-            self._authenticator.failures.require_room(self.host)
+        self._authenticator.failures.require_room(self._room)
         if mechanism == "PLAIN":
             return b"", await self._plain(message)
         if mechanism == "OAUTHBEARER":
@@ -287,6 +297,7 @@ class Session:
 
     async def _plain(self, message: bytes) -> Authenticated:
         login = plain.read_message(message)
+        self._claimed = login.user
         credential = self._authenticator.plain_credential(login.user)
         if not await self._authenticator.fits(credential, login.password, self.host):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
@@ -301,7 +312,7 @@ class Session:
         except AuthenticationFailed as error:
             # Counted now: who guesses need not wait for the answer that ends the exchange.
             self._refused = str(error)
-            await authenticator.failures.punish(self.host, self._refused)
+            await self._punish(self._refused)
             return oauth.refusal(), None
         return b"", found
 
@@ -312,6 +323,7 @@ class Session:
         if self._scram is None:
             scram = ScramServer(kind, secrets.token_urlsafe(18))
             first = scram.first(message)
+            self._claimed = first.user
             if is_node:
                 self._who = lambda: authenticator.own_client(first.user)
                 credentials = await authenticator.own_credentials(first.user)
