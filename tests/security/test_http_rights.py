@@ -256,10 +256,10 @@ def test_a_node_may_do_what_nodes_need_and_no_more(tmp_path: Path) -> None:
         async def signed(one: HttpEndpoint, by: int = 1, body: Any = None) -> Answer:
             path = one.path.format(name=TOPIC, topic=TOPIC, group_id=GROUP, file="app.js", key="nobody")
             given = b"" if one.body is None else json.dumps(body or BODIES.get(one.name, {})).encode()
-            header = NodeSignature((secret,), by, node.parts.services.now_ms).header(
-                1, one.method, path, given
-            )
             target = path + PARAMETERS.get(one.name, "")
+            header = NodeSignature((secret,), by, node.parts.services.now_ms).header(
+                1, one.method, target, given
+            )
             return await http.call(one.method, target, given or None, {"authorization": header})
 
         for one in ENDPOINTS:
@@ -269,6 +269,9 @@ def test_a_node_may_do_what_nodes_need_and_no_more(tmp_path: Path) -> None:
         found = {one.name: one for one in ENDPOINTS}
         assert (await signed(found["node_indices"])).status == 200
         assert not names_it(await signed(found["messages"]))
+        indices = found["node_indices"].path
+        header = NodeSignature((secret,), 1, node.parts.services.now_ms).header(1, "GET", indices, b"")
+        assert (await http.get(f"{indices}?format=json", authorization=header)).status == 401, "not signed"
         assert (await signed(found["node_indices"], by=2)).status == 401, "there is no node 2"
         entry = {"time_ms": 1, "principal": "User:ada", "host": "h", "door": "http", "action": "GET"}
         forged = {"entries": [{**entry, "node_id": 2, "resource": "r", "allowed": True}]}

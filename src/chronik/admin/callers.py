@@ -223,7 +223,7 @@ class Callers:
 
     def _by_signature(self, request: Request, given: str, host: str) -> Caller | None:
         signature = self._signature
-        signed = None if signature is None else signature.check(given, request.method, request.url.path)
+        signed = None if signature is None else signature.check(given, request.method, _target(request))
         if signed is None or not self._security.is_member(signed.node_id):
             return None
         kinds = (ResourceType.CLUSTER,)
@@ -255,6 +255,12 @@ class Callers:
 def _crowded() -> HttpError:
     message = "Too many failed logins from this address, or too many logins at once."
     return HttpError(429, "too_many_failures", message, {"retry-after": "5"})
+
+
+def _target(request: Request) -> str:
+    """Path and query, as they were asked for."""
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def host_of(request: Request) -> str:

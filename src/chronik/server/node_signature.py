@@ -1,7 +1,10 @@
 """How nodes prove to each other over HTTP who asks: a MAC over the whole request, good once and not for long.
 
 `Authorization: Chronik-Node ID TIME-MS NONCE DIGEST MAC`. The key comes from the cluster's secret, which it
-does not reveal; DIGEST is the body's, so that nobody between two nodes can put another one in its place.
+does not reveal; DIGEST is the body's, so that nobody between two nodes can put another one in its place. The
+MAC covers that, the receiver, the method, and path and query as they were sent.
+
+None is taken twice. A node does not know what it took before it was started: it believes nothing older.
 """
 
 from __future__ import annotations
@@ -38,20 +41,23 @@ class NodeSignature:
         self._keys = [hmac.digest(one.encode(), b"chronik HTTP between nodes", "sha256") for one in shared]
         self._node_id = node_id
         self._now_ms = now_ms
+        self._started_ms = now_ms()
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    def header(self, to: NodeId, method: str, path: str, body: bytes) -> str:
+    def header(self, to: NodeId, method: str, target: str, body: bytes) -> str:
+        """`target` is the path and, after a question mark, the query."""
         head = f"{self._node_id} {self._now_ms()} {secrets.token_hex(8)} {hashlib.sha256(body).hexdigest()}"
-        return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, path)}"
+        return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, target)}"
 
-    def check(self, given: str, method: str, path: str) -> Signed | None:
+    def check(self, given: str, method: str, target: str) -> Signed | None:
         """Who signed a request to this node, or None if nobody did who could."""
         head, _, mac = given.rpartition(" ")
-        expected = [_mac(key, head, self._node_id, method, path) for key in self._keys]
+        expected = [_mac(key, head, self._node_id, method, target) for key in self._keys]
         if not any(hmac.compare_digest(mac.encode(), one.encode()) for one in expected):
             return None
         node_id, sent_ms, _nonce, digest = head.split(" ")
-        if abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX or mac in self._seen:
+        is_late = int(sent_ms) < self._started_ms or abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX
+        if is_late or mac in self._seen:
             return None
         self._seen[mac] = None
         if len(self._seen) > SEEN_MAX:
@@ -59,5 +65,5 @@ class NodeSignature:
         return Signed(int(node_id), digest)
 
 
-def _mac(key: bytes, head: str, to: NodeId, method: str, path: str) -> str:
-    return hmac.digest(key, f"{head}\n{to}\n{method}\n{path}".encode(), "sha256").hex()
+def _mac(key: bytes, head: str, to: NodeId, method: str, target: str) -> str:
+    return hmac.digest(key, f"{head}\n{to}\n{method}\n{target}".encode(), "sha256").hex()
