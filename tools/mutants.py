@@ -55,6 +55,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "whoever has a link may lead",
+        "strangers",
+        "cluster/receiver.py",
+        "if self._known.admits(message):",
+        "if True:",
+        is_quick=True,
+    ),
+    Mutant(
         "the secret passes for any node",
         "strangers",
         "links/handshake.py",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from chronik.client.options import ClientOptions
 from chronik.client_state import ClientState, Share
+from chronik.cluster.known_nodes import KnownNodes
 from chronik.cluster.node_identity import link_identity
 from chronik.cluster.peer_links import DATA, PeerAddress, PeerLinks
 from chronik.cluster.presence import Presence
@@ -105,8 +106,20 @@ def build_quorum(settings: Settings, store: LogStore, rng: random.Random) -> Quo
     )
     metadata = MetadataStore(raft, origin=rng.getrandbits(63), stages=stages)
     status = ClusterStatus(settings=settings, raft=raft, transport=transport, metadata=metadata)
+    known = KnownNodes(
+        configured=[peer.id for peer in settings.peers],
+        quorum=raft,
+        state=lambda: metadata.state,
+        connected=transport.connected_peers,
+        ask=status.of,
+    )
     receiver = RaftReceiver(
-        node_id=settings.node_id, transport=transport, raft=raft, metadata=metadata, status=status.encoded
+        node_id=settings.node_id,
+        transport=transport,
+        raft=raft,
+        metadata=metadata,
+        known=known,
+        status=status.encoded,
     )
     return Quorum(transport=transport, raft=raft, metadata=metadata, status=status, receiver=receiver)
 

@@ -227,7 +227,7 @@ class _Parts:
             public_key=self.links.public_key,
             certified_cluster_id=self.links.cluster_id,
         )
-        self.security = Security(settings, metadata, now_ms, self.links.sign)
+        self.security = Security(settings, metadata, disk, now_ms, self.links.sign)
         own_clients = self.security.client_options("chronik-broker")
         replicas, client_state, endpoint = self.replicas, self.client_state, self.security.own.endpoint
         self.coordinators = build_coordinators(

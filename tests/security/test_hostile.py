@@ -35,9 +35,13 @@ from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.node import ChronikNode
 from tests.process import HOST
+from tests.security.rights import LOGIN, cases, outcome, read_table
 from tests.tls import make_certificate
 
 PASSWORD = "alice's password"
+HOSTILE_HOST = "127.0.0.2"
+"""Another address than the neighbour's: a new login from where somebody guesses is refused, and the neighbour
+may have to log in again at any time."""
 MEMORY_BUDGET_MIB = 96
 """How much a node may grow under all of this, with up to 1,000 connections of strangers open at once."""
 AT_ONCE = 200
@@ -115,7 +119,9 @@ class Target:
 
     @contextlib.asynccontextmanager
     async def connected(self, *, tls: bool = True) -> AsyncIterator[Talk]:
-        reader, writer = await asyncio.open_connection(HOST, self.port, ssl=self.tls if tls else None)
+        reader, writer = await asyncio.open_connection(
+            HOST, self.port, ssl=self.tls if tls else None, local_addr=(HOSTILE_HOST, 0)
+        )
         try:
             yield Talk(reader, writer)
         finally:
@@ -167,12 +173,16 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         sasl_oauthbearer_jwks=folder / "jwks.json",
         sasl_oauthbearer_expected_audience="chronik",
+        authorizer=True,
+        super_users="User:ANONYMOUS;User:alice",
+        env={"CHRONIK_DELEGATION_TOKEN_SECRET_KEY": "what signs delegation tokens"},
     )
     with node:
 
         async def prepare() -> None:
             async with Cluster(parse_bootstrap(node.bootstrap), ClientOptions()) as cluster:
                 await put_user(cluster, "alice", PASSWORD)
+                await put_user(cluster, LOGIN.user, LOGIN.password)
                 await Admin(cluster).create_topics([NewTopic(name="orders", partitions=1)])
 
         asyncio.run(prepare())
@@ -182,10 +192,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def undisturbed(target: Target) -> Iterator[Neighbour]:
-    """The attack takes place beside this client, and within the budget.
-
-    It has logged in before the attack begins: while an address guesses passwords, nobody else there gets in.
-    """
+    """The attack takes place beside this client, and within the budget."""
     before = target.rss_mib()
     with Neighbour(f"{HOST}:{target.port}", target.cert) as neighbour:
         neighbour.goes_on()
@@ -206,6 +213,22 @@ async def test_every_api_before_a_login(target: Target, undisturbed: Neighbour) 
             head = int(handler.api_key).to_bytes(2, "big") + handler.versions[1].to_bytes(2, "big")
             talk.writer.write(b"\0\0\0\x0a" + head + b"\0\0\0\1\xff\xff")
             assert await talk.frame() is None, handler.api_key.name
+
+
+async def test_every_api_without_the_right(target: Target, undisturbed: Neighbour) -> None:
+    """Many at once, again and again: each is refused, as on a node that has nothing else to do."""
+    expected = read_table()
+
+    async def mallory() -> None:
+        async with target.connected() as talk:
+            message = f"\0{LOGIN.user}\0{LOGIN.password}".encode()
+            assert await talk.say("PLAIN", message) == ErrorCode.none
+            for case in cases():
+                answer = await talk.ask(case.api_key, case.version, **case.fields)
+                assert outcome(answer) == expected["nothing", case.name], case.name
+
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(mallory() for _ in range(20)))
 
 
 async def test_frames_that_are_too_large_or_never_end(target: Target, undisturbed: Neighbour) -> None:
@@ -298,6 +321,28 @@ async def test_tokens_that_are_not_believed(target: Target, undisturbed: Neighbo
             assert await talk.say("OAUTHBEARER", message, b"\x01") == ErrorCode.sasl_authentication_failed, (
                 why
             )
+
+
+async def test_an_exchange_is_not_begun_again_for_another_guess(
+    target: Target, undisturbed: Neighbour
+) -> None:
+    """SaslHandshake amid an exchange ends the connection, and counts as a failed login."""
+    token = jwt.encode({"sub": "alice", "aud": "chronik"}, "x" * 64, "HS256", headers={"kid": "one"})
+    guesses = {
+        "SCRAM-SHA-256": ScramClient(MECHANISMS["SCRAM-SHA-256"], "alice", "guess", "a nonce").first(),
+        "OAUTHBEARER": oauth.client_message(token),
+    }
+    for mechanism, message in guesses.items():
+        async with target.connected() as talk:
+            steps = (
+                encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, "mallory", {"mechanism": mechanism}),
+                encode_request(ApiKey.SASL_AUTHENTICATE, 2, 2, "mallory", {"auth_bytes": message}),
+            )
+            talk.writer.write(b"".join(steps) * 500)
+            answers = 0
+            while await talk.frame() is not None:
+                answers += 1
+            assert answers <= 3, mechanism
 
 
 async def test_guessing_at_full_speed(target: Target, undisturbed: Neighbour) -> None:

@@ -28,7 +28,7 @@ from chronik.published.steps import PublishedStep, step_path
 from chronik.security.acls import CLUSTER_NAME, AclBinding, Operation, ResourceType
 from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server import login_failures
-from chronik.server.login_failures import DELAY_SECONDS
+from chronik.server.login_failures import DELAY_SECONDS, LoginFailures
 from chronik.server.node_signature import NodeSignature
 from tests.unit.admin.support import Answer, Http, with_node
 from tests.unit.query.test_archive import write
@@ -261,10 +261,10 @@ def test_a_node_may_do_what_nodes_need_and_no_more(tmp_path: Path) -> None:
         async def signed(one: HttpEndpoint, by: int = 1, body: Any = None) -> Answer:
             path = one.path.format(name=TOPIC, topic=TOPIC, group_id=GROUP, file="app.js", key="nobody")
             given = b"" if one.body is None else json.dumps(body or BODIES.get(one.name, {})).encode()
-            header = NodeSignature((secret,), by, node.parts.services.now_ms).header(
-                1, one.method, path, given
-            )
             target = path + PARAMETERS.get(one.name, "")
+            header = NodeSignature((secret,), by, node.parts.services.now_ms).header(
+                1, one.method, target, given
+            )
             return await http.call(one.method, target, given or None, {"authorization": header})
 
         for one in ENDPOINTS:
@@ -274,10 +274,33 @@ def test_a_node_may_do_what_nodes_need_and_no_more(tmp_path: Path) -> None:
         found = {one.name: one for one in ENDPOINTS}
         assert (await signed(found["node_indices"])).status == 200
         assert not names_it(await signed(found["messages"]))
+        indices = found["node_indices"].path
+        header = NodeSignature((secret,), 1, node.parts.services.now_ms).header(1, "GET", indices, b"")
+        assert (await http.get(f"{indices}?format=json", authorization=header)).status == 401, "not signed"
         assert (await signed(found["node_indices"], by=2)).status == 401, "there is no node 2"
         entry = {"time_ms": 1, "principal": "User:ada", "host": "h", "door": "http", "action": "GET"}
         forged = {"entries": [{**entry, "node_id": 2, "resource": "r", "allowed": True}]}
         assert (await signed(found["take_audit"], body=forged)).status == 403
+
+    with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
+
+
+def test_a_guesser_on_a_nodes_machine_does_not_keep_the_node_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes and shards of one machine share an address: searches and audit entries come by HTTP."""
+    secret = "of the nodes"
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, host: True)
+        one = next(endpoint for endpoint in ENDPOINTS if endpoint.name == "node_indices")
+        for by, status in ((1, 200), (2, 429)):
+            signature = NodeSignature((secret,), by, node.parts.services.now_ms)
+            header = signature.header(1, one.method, one.path, b"")
+            answer = await http.call(one.method, one.path, None, {"authorization": header})
+            assert answer.status == status
+        assert (await http.get("/admin/topics", **basic("ada"))).status == 429
 
     with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
 

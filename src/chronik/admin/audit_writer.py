@@ -80,8 +80,9 @@ class AuditWriter:
             await asyncio.sleep(GATHER_SECONDS)
             try:
                 await self._flush()
-            except (ChronikError, TimeoutError) as error:
-                _late("audit", str(error))
+            except Exception as error:  # whatever it was, the audit goes on
+                is_expected = isinstance(error, ChronikError | TimeoutError)
+                _late("audit", str(error) if is_expected else repr(error))
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._due.set()
 

@@ -123,7 +123,7 @@ class Callers:
     async def _failed(self, host: str, error: AuthenticationFailed) -> HttpError:
         if isinstance(error, Crowded):
             return _crowded()
-        await self._security.failures.punish(host, f"HTTP: {error}")
+        await self._security.failures.punish(host, f"HTTP: {error}", user=error.user)
         return HttpError(
             401, "login_failed", "The credentials are not right.", {"www-authenticate": "Bearer"}
         )
@@ -135,6 +135,9 @@ class Callers:
         scheme, given = scheme.lower(), given.strip()
         if key is None and scheme not in ("basic", "bearer", SCHEME):
             return None
+        is_signed = key is None and scheme == SCHEME
+        if is_signed and (node := self._by_signature(request, given, host)) is not None:
+            return node  # whoever guesses on a node's machine does not keep the node out
         self._require_room(host)
         if key is not None:
             return await self._by_key(key.strip(), host)
@@ -142,7 +145,7 @@ class Callers:
             return await self._by_password(given, host)
         if scheme == "bearer":
             return await self._by_key(given, host)
-        return self._by_signature(request, given, host)
+        raise AuthenticationFailed("a signature that is no node's")
 
     async def _by_key(self, given: str, host: str) -> Caller | None:
         access = self._access_by_digest(digest_of(given), host)
@@ -150,7 +153,7 @@ class Callers:
             return Caller(access)
         authenticator = self._security.authenticator
         if authenticator is not None and authenticator.keys is not None and given.count(".") == 2:
-            found = await authenticator.keys.check(given, authenticator.now_ms() / 1000)
+            found = await authenticator.check_token(given, host)
             return Caller(self._access(found.principal, host))
         has_keys = self._own_digest is not None or self._security.state.keys
         if not has_keys and self._security.authorizer is None:
@@ -222,16 +225,16 @@ class Callers:
             self._right.move_to_end(digest)
             return credential
         if not await authenticator.fits(credential, password, host):
-            raise AuthenticationFailed("a wrong user or password")
-        self._security.failures.forgive(host)
+            raise AuthenticationFailed("a wrong user or password", user=name)
+        self._security.failures.forgive(host, name)
         _remember(self._right, digest, credential)
         return credential
 
-    def _by_signature(self, request: Request, given: str, host: str) -> Caller:
+    def _by_signature(self, request: Request, given: str, host: str) -> Caller | None:
         signature = self._signature
-        signed = None if signature is None else signature.check(given, request.method, request.url.path)
+        signed = None if signature is None else signature.check(given, request.method, _target(request))
         if signed is None or not self._security.is_member(signed.node_id):
-            raise AuthenticationFailed("a signature that is no node's")
+            return None
         kinds = (ResourceType.CLUSTER,)
         return Caller(Granted(f"{NODE_PREFIX}{signed.node_id}", host, _NODE_OPERATIONS, kinds), signed=signed)
 
@@ -261,6 +264,12 @@ class Callers:
 def _crowded() -> HttpError:
     message = "Too many failed logins from this address, or too many logins at once."
     return HttpError(429, "too_many_failures", message, {"retry-after": "5"})
+
+
+def _target(request: Request) -> str:
+    """Path and query, as they were asked for."""
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def host_of(request: Request) -> str:

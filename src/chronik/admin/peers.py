@@ -73,12 +73,13 @@ class HttpPeers:
                 status, answer = await request_json(
                     address.host, address.port, method, path, data, headers, tls
                 )
+            failure = msgspec.convert(answer, Failure) if status >= 400 else None
         except TimeoutError:
             raise Unavailable(f"node {node_id} did not answer within {timeout_s:g} s") from None
-        except (OSError, h11.ProtocolError, msgspec.DecodeError) as error:
+        except (OSError, h11.ProtocolError, ValueError, RecursionError) as error:
+            # ValueError: of msgspec, and for bytes that are no UTF-8.
             raise Unavailable(f"node {node_id} cannot be asked: {error}") from None
-        if status >= 400:
-            failure = msgspec.convert(answer, Failure)
+        if failure is not None:
             raise HttpError(status, failure.code, f"Node {node_id}: {failure.message}")
         return answer
 

@@ -202,6 +202,26 @@ class RaftDriver:
         """Voters and learners."""
         return self.membership.members
 
+    @property
+    def ruling_members(self) -> tuple[NodeId, ...]:
+        """Those, and the members of the committed membership.
+
+        A leader that removes itself leads until its removal is committed (thesis §4.2.2).
+        """
+        if self._core is None:
+            return ()
+        latest, committed = self._core.log.membership, self._core.log.committed_membership
+        return (*latest.voters, *latest.learners, *committed.voters, *committed.learners)
+
+    @property
+    def term(self) -> int:
+        return self._core.term if self._core is not None else 0
+
+    @property
+    def applied_index(self) -> int:
+        """Last entry that the metadata of this node has taken in."""
+        return self._applied_index
+
     # --- inputs ------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> None:

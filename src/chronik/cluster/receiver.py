@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from chronik.cluster.known_nodes import KnownNodes
 from chronik.cluster.transport import (
     FORWARD_HEAD,
     FORWARD_SECONDS_MAX,
@@ -44,6 +45,7 @@ class RaftReceiver:
         transport: ClusterTransport,
         raft: Raft,
         metadata: MetadataStore,
+        known: KnownNodes,
         status: Callable[[], bytes],
     ) -> None:
         """`status` is sent to any peer that asks for it."""
@@ -51,10 +53,12 @@ class RaftReceiver:
         self._transport = transport
         self._raft = raft
         self._metadata = metadata
+        self._known = known
         self._status = status
         self._tasks = Tasks("transport")
 
     async def stop(self) -> None:
+        await self._known.stop()
         await self._tasks.close()
 
     def on_open(self, link: Link) -> None:
@@ -77,13 +81,14 @@ class RaftReceiver:
                 message = decode(bytes(frame[1:]))
                 if message.sender != link.peer_id or message.to != self._node_id:
                     raise PeerError("a message in somebody else's name")
-                self._raft.step(message)
+                if self._known.admits(message):
+                    self._raft.step(message)
             case QuorumFrame.FORWARD:
                 self._on_forward(link, frame)
             case QuorumFrame.FORWARDED:
                 _, number, index, code = _unpack(FORWARDED_HEAD, frame)
                 text = str(frame[FORWARDED_HEAD.size :], "utf-8", "replace")
-                self._transport.forwarded(number, index, code, text)
+                self._transport.forwarded(link, number, index, code, text)
             case QuorumFrame.ASK:
                 self._on_ask(link, frame)
             case QuorumFrame.QUERY:
@@ -91,7 +96,7 @@ class RaftReceiver:
                 link.outbox.send(FORWARD_HEAD.pack(QuorumFrame.ANSWER, number) + self._status())
             case QuorumFrame.ANSWER:
                 _, number = _unpack(FORWARD_HEAD, frame)
-                self._transport.answered(number, bytes(frame[FORWARD_HEAD.size :]))
+                self._transport.answered(link, number, bytes(frame[FORWARD_HEAD.size :]))
             case _:
                 raise PeerError(f"unknown frame type {frame[0]}")
 

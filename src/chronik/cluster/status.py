@@ -12,7 +12,7 @@ from chronik.config import Settings
 from chronik.metadata.levels import LEVEL_FIRST, OWN_LEVELS, UNTOLD_LEVELS
 from chronik.metadata.store import MetadataStore
 from chronik.metrics import WriteStages
-from chronik.model import NO_LEADER, NodeId, Unavailable
+from chronik.model import NO_LEADER, NodeId, PeerError, Unavailable
 from chronik.raft import RoleName, Status
 
 __all__ = ["ClusterStatus", "MemberStatus", "RaftStatus", "WriteTimes"]
@@ -70,6 +70,8 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     carried: dict[str, Carried] = {}
     """What was sent of them, by link: `metadata` on the replication port, `raft` on the Raft port."""
     followers: tuple[MemberStatus, ...] = ()
+    cluster_nodes: tuple[NodeId, ...] = ()
+    """Members of the quorum and registered brokers, as this node knows them."""
     level: int = LEVEL_FIRST
     """Of the cluster, as this node has applied it."""
     levels: tuple[int, int] = UNTOLD_LEVELS
@@ -125,6 +127,7 @@ class ClusterStatus:
             waits=self._raft.waits + self._transport.room.waits,
             carried=self._transport.carried,
             followers=followers,
+            cluster_nodes=tuple(sorted({*self._raft.ruling_members, *self._metadata.state.brokers})),
             level=self._metadata.state.level,
             levels=OWN_LEVELS,
         )
@@ -140,18 +143,23 @@ class ClusterStatus:
             raise Unavailable("the cluster has no leader now")
         if leader == self._settings.node_id:
             return self.local()
-        return await self._of(leader)
+        return await self.of(leader)
 
-    async def _of(self, node_id: NodeId) -> RaftStatus:
-        return msgspec.msgpack.decode(await self._transport.ask_status(node_id), type=RaftStatus)
+    async def of(self, node_id: NodeId) -> RaftStatus:
+        """The same from another node. Raises Unavailable, or PeerError for an answer that is no status."""
+        answer = await self._transport.ask_status(node_id)
+        try:
+            return msgspec.msgpack.decode(answer, type=RaftStatus)
+        except ValueError as error:  # UnicodeDecodeError is no DecodeError
+            raise PeerError(f"node {node_id} answers with what is no status") from error
 
     async def levels_of(self, node_id: NodeId) -> tuple[int, int] | None:
         """The levels that a node can work at, asked now; None if it does not answer."""
         if node_id == self._settings.node_id:
             return OWN_LEVELS
         try:
-            return (await self._of(node_id)).levels
-        except Unavailable:
+            return (await self.of(node_id)).levels
+        except (Unavailable, PeerError):
             return None
 
     async def common_level(self) -> int:

@@ -234,18 +234,18 @@ class ClusterTransport:
     def heard(self, link: Link) -> None:
         self.last_heard[link.peer_id] = self._loop.time()
 
-    def forwarded(self, number: int, index: int, code: int, text: str) -> None:
+    def forwarded(self, link: Link, number: int, index: int, code: int, text: str) -> None:
         """A node has answered a command that was forwarded to it."""
-        _, answer = self._forwards.get(number, (None, None))
-        if answer is None or answer.done():
+        asked, answer = self._forwards.get(number, (None, None))
+        if asked is not link or answer is None or answer.done():
             return
         if index >= 0:
             answer.set_result(index)
         else:
             answer.set_exception(RequestError(ErrorCode(code), text) if code else Unavailable(text))
 
-    def answered(self, number: int, status: bytes) -> None:
+    def answered(self, link: Link, number: int, status: bytes) -> None:
         """A node has answered with its status."""
-        _, answer = self._queries.get(number, (None, None))
-        if answer is not None and not answer.done():
+        asked, answer = self._queries.get(number, (None, None))
+        if asked is link and answer is not None and not answer.done():
             answer.set_result(status)

@@ -13,6 +13,11 @@ MESSAGE_BYTES_MAX = 64 * 1024
 class AuthenticationFailed(Exception):
     """The other side did not prove who it is. The text may be shown to it: it tells no secret."""
 
+    def __init__(self, text: str, *, user: str | None = None) -> None:
+        super().__init__(text)
+        self.user = user
+        """Who it said it was, if it said so."""
+
 
 class Authenticated(NamedTuple):
     principal: str

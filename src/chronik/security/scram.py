@@ -30,6 +30,7 @@ __all__ = [
     "ITERATIONS_MAX",
     "ITERATIONS_MIN",
     "MECHANISMS",
+    "SALT_BYTES",
     "Credential",
     "Mechanism",
     "ScramClient",
@@ -112,9 +113,10 @@ def make_credential(mechanism: Mechanism, password: str, salt: bytes, iterations
     )
 
 
-def decoy_credential(mechanism: Mechanism, user: str, secret: bytes, iterations: int) -> Credential:
-    """Of a user that does not exist: always the same salt for the same name, and no password fits."""
-    salt = hmac.digest(secret, b"salt:" + user.encode(), "sha256")
+def decoy_credential(
+    mechanism: Mechanism, user: str, secret: bytes, salt: bytes, iterations: int
+) -> Credential:
+    """Of a user that does not exist: no password fits."""
     size = hashlib.new(mechanism.hash).digest_size
     key = hmac.digest(secret, b"key:" + user.encode(), "sha512")[:size]
     return Credential(

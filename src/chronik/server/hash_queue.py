@@ -1,4 +1,7 @@
-"""Passwords are hashed beside the loop, few at once. Addresses take turns: none keeps others waiting."""
+"""Passwords are hashed, and tokens checked, beside the loop, few at once.
+
+Addresses take turns: none keeps others waiting.
+"""
 
 from __future__ import annotations
 

@@ -7,17 +7,21 @@ import json
 import logging
 import time
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPMessage
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from chronik.config import ConfigError, Settings, is_loopback
 from chronik.log_lines import RepeatingLine
 from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.oauth import ALGORITHMS, TokenRules
+from chronik.server.login_failures import Crowded
 
 __all__ = ["KeySource"]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 _unread: Final = RepeatingLine(log, logging.WARNING, "the keys for OAuth tokens cannot be read: %s")
@@ -27,6 +31,8 @@ FETCH_SECONDS_MAX: Final = 5.0
 AGE_SECONDS_MAX: Final = 300.0
 AGE_SECONDS_MIN: Final = 10.0
 """When a token fails its check, the keys are read again if they are at least this old."""
+STALE_SECONDS: Final = 2 * AGE_SECONDS_MAX
+"""Keys that are older are not used while newer ones may be had."""
 PIECE_BYTES: Final = 64 * 1024
 
 
@@ -51,6 +57,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+class InThread(Protocol):
+    async def __call__(self, function: Callable[..., T], /, *arguments: Any) -> T: ...
+
+
 class KeySource:
     def __init__(self, settings: Settings) -> None:
         self._where = settings.sasl_oauthbearer_jwks or ""
@@ -66,31 +76,67 @@ class KeySource:
         self._skew_s = settings.sasl_oauthbearer_clock_skew_seconds
         self._claim = settings.sasl_oauthbearer_sub_claim_name
         self._rules: TokenRules | None = None
-        self._read_at = -AGE_SECONDS_MAX
-        self._lock = asyncio.Lock()
+        self._tried_at = -AGE_SECONDS_MAX
+        """When the last attempt to read the keys began."""
+        self._read_at = -STALE_SECONDS
+        """When the keys were last read."""
+        self._failed = False
+        """Whether the last attempt failed."""
+        self._reading: asyncio.Task[None] | None = None
 
-    async def check(self, token: str, now_s: float) -> Authenticated:
-        rules = await self._current(AGE_SECONDS_MAX)
+    async def check(self, token: str, now_s: float, run: InThread = asyncio.to_thread) -> Authenticated:
+        """Who the token speaks of. `run` calls a function in a thread, now or when there is room."""
+        rules = await self._current()
         try:
-            return await asyncio.to_thread(rules.check, token, now_s)
+            return await run(rules.check, token, now_s)
+        except Crowded:
+            raise
         except AuthenticationFailed:
-            newer = await self._current(AGE_SECONDS_MIN)
+            newer = await self._newer()
             if newer is rules:
                 raise
-            return await asyncio.to_thread(newer.check, token, now_s)
+            return await run(newer.check, token, now_s)
 
-    async def _current(self, age_s: float) -> TokenRules:
-        async with self._lock:
-            now = time.monotonic()
-            if self._rules is None or now - self._read_at >= age_s:
-                self._read_at = now
-                try:
-                    self._rules = await asyncio.to_thread(self._read)
-                except Exception as error:  # whatever a document or a server can do wrong
-                    _unread(self._where, error)
-            if self._rules is None:
-                raise AuthenticationFailed("tokens cannot be checked now")
-            return self._rules
+    async def _current(self) -> TokenRules:
+        """The keys that are known. A login waits for newer ones only where there are none, or old ones after
+        a time without logins: a server of keys that is slow or away keeps nobody waiting."""
+        now = time.monotonic()
+        reading = self._read_again(AGE_SECONDS_MAX)
+        is_stale = now - self._read_at >= STALE_SECONDS and not self._failed
+        if reading is not None and (self._rules is None or is_stale):
+            await asyncio.shield(reading)
+        return self._known()
+
+    async def _newer(self) -> TokenRules:
+        """The keys after they were read again, if they are old enough for that."""
+        reading = self._read_again(AGE_SECONDS_MIN)
+        if reading is not None:
+            await asyncio.shield(reading)
+        return self._known()
+
+    def _known(self) -> TokenRules:
+        if self._rules is None:
+            raise AuthenticationFailed("tokens cannot be checked now")
+        return self._rules
+
+    def _read_again(self, age_s: float) -> asyncio.Task[None] | None:
+        """What is reading the keys now. Begins it if the last attempt is old enough, or there are no keys."""
+        now = time.monotonic()
+        if self._reading is None and (self._rules is None or now - self._tried_at >= age_s):
+            self._tried_at = now
+            self._reading = asyncio.create_task(self._refresh())
+        return self._reading
+
+    async def _refresh(self) -> None:
+        try:
+            self._rules = await asyncio.to_thread(self._read)
+        except Exception as error:  # whatever a document or a server can do wrong
+            self._failed = True
+            _unread(self._where, error)
+        else:
+            self._failed, self._read_at = False, time.monotonic()
+        finally:
+            self._reading = None
 
     def _read(self) -> TokenRules:
         import jwt

@@ -1,10 +1,17 @@
-"""Remembers failed logins, by Kafka and by HTTP alike: each further failure makes its sender wait longer."""
+"""Remembers failed logins, by Kafka and by HTTP alike: each further failure makes its sender wait longer.
+
+Failures of an address are halved each minute. A login that succeeds takes back only its own user's failures
+from there: else somebody with an account could guess at others for ever without waiting longer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from chronik.log_lines import RepeatingLine
@@ -18,7 +25,10 @@ _failed: Final = RepeatingLine(log, logging.WARNING, "a login failed: %s")
 DELAY_SECONDS: Final = 0.1
 """A failed login is answered after this; twice as late with every further one from the same address."""
 DELAY_SECONDS_MAX: Final = 5.0
+HALF_LIFE_SECONDS: Final = 60.0
 FAILURES_KEPT: Final = 10_000
+"""Addresses, and users at addresses, whose failures are remembered."""
+_NAME_MAX: Final = 100
 WAITING_PER_HOST_MAX: Final = 10
 """Failed logins of one address that wait for their answer; its further ones are not even looked at."""
 UNSEEN_SECONDS: Final = 1.0
@@ -30,10 +40,16 @@ class Crowded(AuthenticationFailed):
 
 
 class LoginFailures:
-    def __init__(self, on_failure: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[str, str], None] | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`on_failure` hears the address and the reason of each."""
         self._on_failure = on_failure
-        self._counts: dict[str, int] = {}
+        self._rooms = _Counts(now)
+        self._users = _Counts(now)
         self._waiting: dict[str, int] = {}
         self.total = 0
         """Logins that failed since the start."""
@@ -48,23 +64,51 @@ class LoginFailures:
             self.total += 1
             raise Crowded("too many failed logins from this address, try again later")
 
-    async def punish(self, host: str, why: str) -> None:
-        """Let somebody who failed wait; every further failure from there takes longer."""
+    async def punish(self, host: str, why: str, *, user: str | None = None, room: str | None = None) -> None:
+        """Let somebody who failed wait; every further failure from there takes longer.
+
+        `user` is who it wanted to be. `room` takes the address's place where logins of one kind must not keep
+        out those of another.
+        """
         self.total += 1
-        count = self._counts.pop(host, 0) + 1
-        self._counts[host] = count
-        if len(self._counts) > FAILURES_KEPT:
-            del self._counts[next(iter(self._counts))]
+        room = host if room is None else room
+        count = self._rooms.add(room, 1.0)
+        if user is not None:
+            self._users.add((room, user[:_NAME_MAX]), 1.0)
         if self._on_failure is not None:
             self._on_failure(host, why)
         _failed("logins", f"{why} (from {host})")
-        self._waiting[host] = self._waiting.get(host, 0) + 1
+        self._waiting[room] = self._waiting.get(room, 0) + 1
         try:
             await asyncio.sleep(min(DELAY_SECONDS * 2 ** min(count - 1, 10), DELAY_SECONDS_MAX))
         finally:
-            self._waiting[host] -= 1
-            if not self._waiting[host]:
-                del self._waiting[host]
+            self._waiting[room] -= 1
+            if not self._waiting[room]:
+                del self._waiting[room]
 
-    def forgive(self, host: str) -> None:
-        self._counts.pop(host, None)
+    def forgive(self, room: str, user: str) -> None:
+        """Somebody logged in as this user: its failures from there were slips."""
+        slips = self._users.pop((room, user[:_NAME_MAX]))
+        if slips:
+            self._rooms.add(room, -slips)
+
+
+class _Counts:
+    """Failures that are forgotten by and by; those that changed longest ago go first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        """Each with the time at which it was that much."""
+
+    def pop(self, key: Hashable) -> float:
+        count, at = self._counts.pop(key, (0.0, 0.0))
+        return count * math.pow(0.5, (self._now() - at) / HALF_LIFE_SECONDS)
+
+    def add(self, key: Hashable, more: float) -> float:
+        count = max(self.pop(key) + more, 0.0)
+        if count:
+            self._counts[key] = (count, self._now())
+            if len(self._counts) > FAILURES_KEPT:
+                self._counts.popitem(last=False)
+        return count

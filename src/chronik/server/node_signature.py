@@ -4,6 +4,9 @@
 secret, which it does not reveal; DIGEST is the body's, so that nobody between two nodes can put another one
 in its place. SIGNATURE is by the node's own key, so that the secret alone cannot pass for a registered node;
 `-` by a node without a key.
+
+The MAC covers that, the receiver, the method, and path and query as they were sent. None is taken twice. A
+node does not know what it took before it was started: it believes nothing older.
 """
 
 from __future__ import annotations
@@ -53,26 +56,29 @@ class NodeSignature:
         self._keys = [hmac.digest(one.encode(), b"chronik HTTP between nodes", "sha256") for one in shared]
         self._node_id = node_id
         self._now_ms = now_ms
+        self._started_ms = now_ms()
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    def header(self, to: NodeId, method: str, path: str, body: bytes) -> str:
+    def header(self, to: NodeId, method: str, target: str, body: bytes) -> str:
+        """`target` is the path and, after a question mark, the query."""
         head = f"{self._node_id} {self._now_ms()} {secrets.token_hex(8)} {hashlib.sha256(body).hexdigest()}"
-        signature = b"-" if self._sign is None else b64encode(self._sign(_to_sign(head, to, method, path)))
+        signature = b"-" if self._sign is None else b64encode(self._sign(_to_sign(head, to, method, target)))
         head = f"{head} {signature.decode()}"
-        return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, path)}"
+        return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, target)}"
 
-    def check(self, given: str, method: str, path: str) -> Signed | None:
+    def check(self, given: str, method: str, target: str) -> Signed | None:
         """Who signed a request to this node, or None if nobody did who could."""
         head, _, mac = given.rpartition(" ")
-        expected = [_mac(key, head, self._node_id, method, path) for key in self._keys]
+        expected = [_mac(key, head, self._node_id, method, target) for key in self._keys]
         if not any(hmac.compare_digest(mac.encode(), one.encode()) for one in expected):
             return None
         node_id, sent_ms, _nonce, digest, signature = head.split(" ")
         key = self._registered_key(int(node_id))
-        text = _to_sign(head.rpartition(" ")[0], self._node_id, method, path)
+        text = _to_sign(head.rpartition(" ")[0], self._node_id, method, target)
         if key is not None and not is_signed_by(key, _decoded(signature), text):
             return None
-        if abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX or mac in self._seen:
+        is_late = int(sent_ms) < self._started_ms or abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX
+        if is_late or mac in self._seen:
             return None
         self._seen[mac] = None
         if len(self._seen) > SEEN_MAX:
@@ -87,9 +93,9 @@ def _decoded(signature: str) -> bytes:
         return b""
 
 
-def _to_sign(head: str, to: NodeId, method: str, path: str) -> bytes:
-    return f"chronik HTTP between nodes\n{head}\n{to}\n{method}\n{path}".encode()
+def _to_sign(head: str, to: NodeId, method: str, target: str) -> bytes:
+    return f"chronik HTTP between nodes\n{head}\n{to}\n{method}\n{target}".encode()
 
 
-def _mac(key: bytes, head: str, to: NodeId, method: str, path: str) -> str:
-    return hmac.digest(key, f"{head}\n{to}\n{method}\n{path}".encode(), "sha256").hex()
+def _mac(key: bytes, head: str, to: NodeId, method: str, target: str) -> str:
+    return hmac.digest(key, f"{head}\n{to}\n{method}\n{target}".encode(), "sha256").hex()

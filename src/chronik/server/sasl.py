@@ -28,18 +28,17 @@ from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, Authenti
 from chronik.security.principals import user_principal
 from chronik.security.scram import (
     INVALID_CREDENTIALS,
-    ITERATIONS_DEFAULT,
     ITERATIONS_MIN,
     MECHANISMS,
     Credential,
     Mechanism,
     ScramServer,
-    decoy_credential,
     make_credential,
     password_fits,
 )
 from chronik.security.tokens import token_credential
 from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
+from chronik.server.decoys import Decoys
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
 from chronik.server.login_failures import UNSEEN_SECONDS, Crowded, LoginFailures
@@ -92,13 +91,14 @@ class Authenticator:
         now_ms: Callable[[], int],
         node_secrets: tuple[str, ...],
         failures: LoginFailures,
+        decoys: Decoys,
     ) -> None:
         self._metadata = metadata
         self.authorizer = authorizer
         self.now_ms = now_ms
         self.mechanisms = tuple(name.strip() for name in settings.sasl_enabled_mechanisms.split(",") if name)
         self.reauth_ms = settings.connections_max_reauth_ms
-        self._decoy = secrets.token_bytes(32)
+        self._decoys = decoys
         self._node_secrets = node_secrets
         self._own_credentials: dict[str, tuple[Credential, ...]] = {}
         """Of query processes, and of nodes."""
@@ -107,6 +107,8 @@ class Authenticator:
         self.token_key = None if key is None else key.encode()
         self.keys = None if settings.sasl_oauthbearer_jwks is None else KeySource(settings)
         self._hashing = HashQueue(failures.require_room)
+        self._checking = HashQueue(failures.require_room)
+        """For signatures of tokens, which must not wait behind passwords."""
         self.failures = failures
 
     # --- credentials ---
@@ -114,13 +116,15 @@ class Authenticator:
     async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
         """What a SCRAM login is checked against; a decoy for users that there are not."""
         security = self._metadata.state.security
+        # Made in any case: that it takes time must not tell that there is no such user.
+        decoy = self._decoys.scram(mechanism, user)
         if by_token:
             token = security.tokens.get(user)
             if token is not None and self.token_key is not None and token.expires_ms > self.now_ms():
                 return await self._hashing.run(host, token_credential, user, self.token_key, mechanism)
         elif (found := security.users.get(user, {}).get(mechanism.name)) is not None:
             return found
-        return decoy_credential(mechanism, user, self._decoy, ITERATIONS_DEFAULT)
+        return decoy
 
     async def own_credentials(self, user: str) -> tuple[Credential, ...]:
         """Of nodes, and of their clients: one for each secret that nodes believe."""
@@ -151,9 +155,8 @@ class Authenticator:
 
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
-        if found:
-            return next(iter(found.values()))
-        return decoy_credential(MECHANISMS["SCRAM-SHA-256"], user, self._decoy, ITERATIONS_DEFAULT)
+        decoy = self._decoys.plain(user)
+        return next(iter(found.values())) if found else decoy
 
     def token_owner(self, token_id: str) -> Authenticated:
         token = self._metadata.state.security.tokens.get(token_id)
@@ -164,6 +167,12 @@ class Authenticator:
     async def fits(self, credential: Credential, password: str, host: str) -> bool:
         """Whether a password from this address is right; Crowded if it is not even looked at."""
         return await self._hashing.run(host, password_fits, credential, password)
+
+    async def check_token(self, token: str, host: str) -> Authenticated:
+        """Who a JWT from this address speaks of; Crowded if it is not even looked at."""
+        if self.keys is None:
+            raise AuthenticationFailed("no keys for tokens are set here")
+        return await self.keys.check(token, self.now_ms() / 1000, partial(self._checking.run, host))
 
     def access(self, principal: str, host: str) -> Access:
         return EVERYTHING if self.authorizer is None else self.authorizer.access(principal, host)
@@ -198,7 +207,10 @@ class Session:
         self._is_busy = False
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
+        self._claimed: str | None = None
+        """The user that the client says it is."""
         self._refused: str | None = None
+        """Why the client's token was refused, which it is told with the next answer (RFC 7628)."""
 
     def serves(self, api_key: ApiKey | None) -> bool:
         """Whether a request may be answered now; None stands for any that needs a login."""
@@ -208,16 +220,29 @@ class Session:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
 
-    def handshake(self, mechanism: str) -> ErrorCode:
+    async def handshake(self, mechanism: str) -> ErrorCode:
+        if self.failed:
+            return ErrorCode.illegal_sasl_state
+        if self.mechanism is not None:
+            # As in Apache Kafka. Else what was begun could be dropped, unpunished, for another guess.
+            self.failed = True
+            await self._punish("SaslHandshake amid a login")
+            return ErrorCode.illegal_sasl_state
         offered = (*self.offered, NODE_MECHANISM) if self._takes_nodes else self.offered
         if not self.needed and mechanism not in offered:
             return ErrorCode.illegal_sasl_state
         if mechanism not in offered:
             return ErrorCode.unsupported_sasl_mechanism
         self.mechanism = mechanism
-        self._scram = None
-        self._refused = None
         return ErrorCode.none
+
+    @property
+    def _room(self) -> str:
+        """Whose failures those of this login are. Users who fail do not keep out nodes on their machine."""
+        return f"{self.host} as a node" if self.mechanism == NODE_MECHANISM else self.host
+
+    async def _punish(self, why: str) -> None:
+        await self._authenticator.failures.punish(self.host, why, user=self._claimed, room=self._room)
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -227,6 +252,9 @@ class Session:
         if self.mechanism is None or self._is_busy:
             self.failed = True
             return AuthReply(ErrorCode.illegal_sasl_state, "SaslHandshake comes first", b"")
+        if self._refused is not None:
+            self.failed = True
+            return AuthReply(ErrorCode.sasl_authentication_failed, self._refused, b"")
         self._is_busy = True
         try:
             data, found = await self._step(self.mechanism, message)
@@ -236,7 +264,7 @@ class Session:
             return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         except AuthenticationFailed as error:
             self.failed = True
-            await self._authenticator.failures.punish(self.host, str(error))
+            await self._punish(str(error))
             return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         finally:
             self._is_busy = False
@@ -257,8 +285,9 @@ class Session:
         self.principal, self.by_token = found.principal, found.by_token
         self.is_authenticated = True
         self.access = self._authenticator.access(found.principal, self.host)
-        self._authenticator.failures.forgive(self.host)
-        self.mechanism = None
+        if self._claimed is not None:
+            self._authenticator.failures.forgive(self._room, self._claimed)
+        self.mechanism = self._claimed = None
         self.expects_bare = False
         lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
         return AuthReply(ErrorCode.none, None, data, lifetime)
@@ -266,8 +295,7 @@ class Session:
     async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("the message is too long")
-        if mechanism != NODE_MECHANISM:  # strangers on a node's machine must not keep the node out
-            self._authenticator.failures.require_room(self.host)
+        self._authenticator.failures.require_room(self._room)
         if mechanism == "PLAIN":
             return b"", await self._plain(message)
         if mechanism == "OAUTHBEARER":
@@ -276,22 +304,22 @@ class Session:
 
     async def _plain(self, message: bytes) -> Authenticated:
         login = plain.read_message(message)
+        self._claimed = login.user
         credential = self._authenticator.plain_credential(login.user)
         if not await self._authenticator.fits(credential, login.password, self.host):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         return Authenticated(user_principal(login.user))
 
     async def _oauth(self, message: bytes) -> tuple[bytes, Authenticated | None]:
-        if self._refused is not None:
-            raise AuthenticationFailed(self._refused)
-        keys = self._authenticator.keys
-        if keys is None:
-            raise AuthenticationFailed("no keys for tokens are set here")
-        token = oauth.read_message(message)
+        authenticator, token = self._authenticator, oauth.read_message(message)
         try:
-            found = await keys.check(token, self._authenticator.now_ms() / 1000)
+            found = await authenticator.check_token(token, self.host)
+        except Crowded:
+            raise
         except AuthenticationFailed as error:
+            # Counted now: who guesses need not wait for the answer that ends the exchange.
             self._refused = str(error)
+            await self._punish(self._refused)
             return oauth.refusal(), None
         return b"", found
 
@@ -302,6 +330,7 @@ class Session:
         if self._scram is None:
             scram = ScramServer(kind, secrets.token_urlsafe(18))
             first = scram.first(message)
+            self._claimed = first.user
             if is_node:
                 self._who = lambda: authenticator.own_client(first.user, scram)
                 credentials = await authenticator.own_credentials(first.user)

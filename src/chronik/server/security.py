@@ -21,6 +21,7 @@ from chronik.security.quotas import Quotas
 from chronik.security.scram import Sign
 from chronik.server.access import Authorizer
 from chronik.server.audit import AuditTrail
+from chronik.server.decoys import Decoys, decoy_key
 from chronik.server.first_user import admit_first_user
 from chronik.server.listener import Door
 from chronik.server.listeners import ListenerSpec, inter_broker_listener, listener_specs, listeners_of_nodes
@@ -28,6 +29,7 @@ from chronik.server.login_failures import LoginFailures
 from chronik.server.node_signature import NodeSignature
 from chronik.server.sasl import HTTP_USER, QUERY_USER, Authenticator, own_password
 from chronik.server.tls import ListenerTls
+from chronik.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Security:
         self,
         settings: Settings,
         metadata: MetadataStore,
+        disk: Disk,
         now_ms: Callable[[], int],
         sign: Sign | None = None,
     ) -> None:
@@ -71,7 +74,9 @@ class Security:
             )
         self.failures = LoginFailures(self.audit.login_failed)
         self.authenticator: Authenticator | None = None
+        self._decoys: Decoys | None = None
         if not is_open:
+            self._decoys = Decoys(decoy_key(settings, disk), lambda: metadata.state.security.users)
             self.authenticator = Authenticator(
                 settings,
                 metadata,
@@ -79,6 +84,7 @@ class Security:
                 now_ms=now_ms,
                 node_secrets=self._secrets(),
                 failures=self.failures,
+                decoys=self._decoys,
             )
         self.node_signature: NodeSignature | None = None
         """How nodes prove over HTTP who they are; None where they share no secret."""
@@ -102,6 +108,8 @@ class Security:
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Resync) or (isinstance(event, SecurityChanged) and event.what == "quotas"):
             self.quotas.change(self._metadata.state.security.quotas)
+        if self._decoys is not None and isinstance(event, Resync | SecurityChanged):
+            self._decoys.changed()
 
     def is_member(self, node_id: int) -> bool:
         return node_id in self._metadata.state.brokers

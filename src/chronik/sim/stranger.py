@@ -4,7 +4,7 @@
   swallows what is on its way. A link that this happened to must end.
 - A stranger opens connections and says again what he recorded, in order or not. He may not be welcomed.
 - One who knows the secret passes for a known node: he may not be welcomed. In his own name he is, as a node
-  that may join: but then he may not change the metadata.
+  that may join: but then he may not change the metadata, neither by a command nor as a leader or candidate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,16 @@ from chronik.cluster.transport import FORWARD_HEAD, FORWARDED_HEAD, METADATA, Qu
 from chronik.links.handshake import Handshake, LinkIdentity, NodeKey, ProvenPeer
 from chronik.metadata.commands import CommandEntry, DeleteTopic, RegisterBroker, encode_entry
 from chronik.model import PeerError
+from chronik.raft import Membership, Snapshot, encode
+from chronik.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    InstallSnapshot,
+    Message,
+    TimeoutNow,
+    VoteRequest,
+)
 from chronik.sim.cluster import SimCluster
 from chronik.sim.process import Process
 from chronik.sim.transport import SimTransport
@@ -162,7 +172,9 @@ class Stranger:
             await asyncio.sleep(0.05 + 0.3 * self._rng.random())
             serving = self._cluster.serving()
             if serving:
-                attempt = self._rng.choice((self._replay, self._replay, self._impersonate, self._intrude))
+                attempt = self._rng.choice(
+                    (self._replay, self._replay, self._impersonate, self._intrude, self._usurp)
+                )
                 await self._try(attempt, self._rng.choice(serving))
 
     async def _try(self, attempt: Callable[..., object], node: SimNode) -> None:
@@ -210,11 +222,44 @@ class Stranger:
         if await self._shake(line, node, LinkIdentity(name, (self._secret,), self._rng.randbytes, key)):
             self.failures.append(f"{node.name} takes a holder of the secret for node {name}")
 
-    async def _intrude(self, line: _Line, node: SimNode, port: int) -> None:
-        """In one's own name, with the secret: a node that may join, and nothing else before it has."""
+    async def _enter(self, line: _Line, node: SimNode) -> ProvenPeer | None:
+        """In one's own name, with the secret: as a node that may join."""
         key = NodeKey(self._rng.randbytes(32))
         identity = LinkIdentity(STRANGER_ID, (self._secret,), self._rng.randbytes, key)
-        peer = await self._shake(line, node, identity)
+        return await self._shake(line, node, identity)
+
+    async def _usurp(self, line: _Line, node: SimNode, port: int) -> None:
+        """Leads, or runs for election, in a term that no member has reached."""
+        peer = await self._enter(line, node)
+        if peer is None or peer.sealing is None or node.node is None:
+            return
+        raft = node.node.parts.raft
+        if not raft.is_open:
+            return
+        status = raft.status()
+        term, last = status.term + 1_000_000, status.last_index
+        common: dict[str, Any] = {"sender": STRANGER_ID, "to": node.settings.node_id, "term": term}
+        snapshot = Snapshot(last + 1, term, Membership(voters=(STRANGER_ID,)), b"")
+        harm: Message = self._rng.choice(
+            (
+                AppendEntries(**common, prev_index=status.commit, prev_term=0, commit=status.commit),
+                Heartbeat(**common, commit=0, round=0),
+                InstallSnapshot(**common, snapshot=snapshot),
+                TimeoutNow(**common),
+                VoteRequest(**common, last_index=last + 1, last_term=term, transfer=True),
+                AppendResponse(**common, index=last),
+            )
+        )
+        question = FORWARD_HEAD.pack(QuorumFrame.QUERY, 1)
+        for frame in (bytes([QuorumFrame.MESSAGE]) + encode(harm), question):
+            line.say(frame + peer.sealing.tag(frame))
+        # Frames of a link are taken in order: after the answer the message was taken, or was not.
+        if await line.hear(2) is not None and raft.is_open and raft.status().term >= term:
+            self.failures.append(f"{node.name} takes {type(harm).__name__} from a stranger")
+
+    async def _intrude(self, line: _Line, node: SimNode, port: int) -> None:
+        """A node that may join may register, and nothing else before it has."""
+        peer = await self._enter(line, node)
         if peer is None or peer.sealing is None or peer.opening is None or node.node is None:
             return
         topics = sorted(topic.topic_id for topic in node.node.parts.metadata.state.topics.values())

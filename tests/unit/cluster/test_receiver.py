@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
+from chronik.cluster.known_nodes import KnownNodes
 from chronik.cluster.receiver import RaftReceiver
 from chronik.cluster.transport import FORWARD_HEAD, FORWARDED_HEAD, QuorumFrame
 from chronik.metadata.commands import (
@@ -20,6 +22,8 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.state import ClusterState
 from chronik.model import ErrorCode, PeerError
+from chronik.raft import encode
+from chronik.raft.messages import AppendEntries, Message
 
 MEMBER, BROKER, REMOVED, STRANGER = 2, 3, 4, 9
 
@@ -29,8 +33,12 @@ class Raft:
 
     def __init__(self) -> None:
         self.proposed: list[bytes] = []
+        self.taken: list[Message] = []
         self.room = asyncio.Event()
         self.room.set()
+
+    def step(self, message: Message) -> None:
+        self.taken.append(message)
 
     def has_room(self, data: bytes) -> bool:
         return self.room.is_set()
@@ -67,12 +75,18 @@ def registration(node_id: int) -> RegisterBroker:
 
 
 def receiver_of(raft: Raft) -> RaftReceiver:
+    metadata = Metadata()
+    quorum: Any = SimpleNamespace(ruling_members=Raft.members, leader_id=2, term=1, applied_index=3)
+    known = KnownNodes(
+        configured=(), quorum=quorum, state=lambda: metadata.state, connected=list, ask=cast(Any, None)
+    )
     transport: Any = type("Transport", (), {"heard": lambda _self, _link: None})()
     return RaftReceiver(
         node_id=1,
         transport=transport,
         raft=cast(Any, raft),
-        metadata=cast(Any, Metadata()),
+        metadata=cast(Any, metadata),
+        known=known,
         status=lambda: b"",
     )
 
@@ -122,6 +136,19 @@ class TestMembership:
     def test_what_is_no_command_ends_the_link(self, kind: int) -> None:
         with pytest.raises(PeerError):
             submit(STRANGER, kind, b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_taken"), [(MEMBER, True), (BROKER, True), (STRANGER, False), (REMOVED, False)]
+)
+async def test_raft_messages_are_taken_from_nodes_of_the_cluster_alone(peer: int, is_taken: bool) -> None:
+    """Whoever may send AppendEntries can replace users, ACLs and keys of nodes."""
+    raft, message = Raft(), AppendEntries(sender=peer, to=1, term=9, prev_index=0, prev_term=0, commit=0)
+    receiver = receiver_of(raft)
+    frame = bytes([QuorumFrame.MESSAGE]) + encode(message)
+    receiver.on_frame(cast(Any, Link(peer)), memoryview(frame))
+    await receiver.stop()
+    assert bool(raft.taken) is is_taken
 
 
 async def test_a_command_that_finds_no_room_waits_and_is_not_refused() -> None:

@@ -127,7 +127,7 @@ def test_commands_wait_while_the_leader_does_not_read_or_has_not_answered_enough
         transport.room.changed()
         await asyncio.sleep(0.01)
         assert [frame[-1:] for frame in to_leader.sent] == [b"0"], "more is under way than may be"
-        transport.forwarded(1, 7, 0, "")
+        transport.forwarded(to_leader, 1, 7, 0, "")
         assert await forwarding[0] == 7
         await asyncio.sleep(0.01)
         assert [frame[-1:] for frame in to_leader.sent] == [b"0", b"1"]
@@ -151,7 +151,7 @@ def test_the_log_says_how_long_a_command_took_and_why_appends_go_by_ticks(
         transport.connected(to_leader)
         forwarding = asyncio.ensure_future(transport.forward(LEADER, b"command"))
         await asyncio.sleep(0)
-        transport.forwarded(1, 7, 0, "")
+        transport.forwarded(to_leader, 1, 7, 0, "")
         await forwarding
         transport.send(answer())
 
@@ -159,3 +159,28 @@ def test_the_log_says_how_long_a_command_took_and_why_appends_go_by_ticks(
     taken, fallback = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(r"Raft RPC took \d+\.\d ms \(node 4\)", taken)
     assert fallback == "Raft fallback: metadata for node 4 goes by ticks on the Raft port (no stream)"
+
+
+@pytest.mark.parametrize("is_status", [False, True])
+def test_only_the_node_that_was_asked_answers(is_status: bool) -> None:
+    """The numbers of questions can be guessed: another node must not answer in its place."""
+
+    async def main() -> None:
+        transport = ClusterTransport(node_id=3, use_fast_path=True)
+        asked, other = link(METADATA, is_dialed=True), link(METADATA, is_dialed=False)
+        other.peer_id = 99
+        transport.connected(asked)
+        transport.connected(other)
+        waiting: asyncio.Task[Any] = asyncio.ensure_future(
+            transport.ask_status(LEADER) if is_status else transport.forward(LEADER, b"x")
+        )
+        await asyncio.sleep(0)
+        if is_status:
+            transport.answered(other, 1, b"forged")
+            transport.answered(asked, 1, b"true")
+        else:
+            transport.forwarded(other, 1, 66, 0, "")
+            transport.forwarded(asked, 1, 7, 0, "")
+        assert await waiting == (b"true" if is_status else 7)
+
+    asyncio.run(main())

@@ -125,8 +125,8 @@ def test_a_client_believes_only_a_server_that_knows_the_password() -> None:
 
 
 def test_nobody_learns_which_users_there_are() -> None:
-    one, same = (decoy_credential(SHA256, "nobody", b"secret", 4096) for _ in range(2))
-    assert one == same != decoy_credential(SHA256, "somebody", b"secret", 4096)
+    one, same = (decoy_credential(SHA256, "nobody", b"secret", b"salt", 4096) for _ in range(2))
+    assert one == same != decoy_credential(SHA256, "somebody", b"secret", b"salt", 4096)
     with pytest.raises(AuthenticationFailed):
         exchange(ScramClient(SHA256, "nobody", "x", "c"), one)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.server
 import json
@@ -32,6 +33,9 @@ class Issuer:
         self.url = ""
         self.asked = 0
         self.redirect = ""
+        self.go_on = threading.Event()
+        """Answers wait for it."""
+        self.go_on.set()
         self.rotate("one")
 
     def rotate(self, name: str) -> None:
@@ -51,6 +55,7 @@ def issuer(tls: ssl.SSLContext | None = None) -> Iterator[Issuer]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found.asked += 1
+            assert found.go_on.wait(30)
             self.send_response(302 if found.redirect else 200)
             if found.redirect:
                 self.send_header("location", found.redirect)
@@ -104,6 +109,43 @@ async def test_keys_are_fetched_and_new_ones_too(
             await source.check(old, NOW)
         server.document = b"x" * (jwks.DOCUMENT_BYTES_MAX + 1)
         assert (await source.check(server.token(), NOW)).principal == "User:alice", "the last keys stay"
+
+
+async def test_a_slow_server_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the keys are read again, logins are checked by those that are known."""
+    with issuer() as server:
+        source = KeySource(Settings(sasl_oauthbearer_jwks=server.url))
+        assert (await source.check(server.token(), NOW)).principal == "User:alice"
+        monkeypatch.setattr(jwks, "AGE_SECONDS_MAX", 0.0)
+        server.go_on.clear()
+        try:
+            async with asyncio.timeout(20):
+                for _ in range(3):
+                    assert (await source.check(server.token(), NOW)).principal == "User:alice"
+            reading = source._reading
+            assert reading is not None
+        finally:
+            server.go_on.set()
+        await reading
+        assert server.asked == 2
+
+
+async def test_keys_that_nobody_asked_for_in_a_long_time_are_read_before_they_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key that was taken back meanwhile opens nothing; keys stay in use where no newer ones can be had."""
+    with issuer() as server:
+        source = KeySource(Settings(sasl_oauthbearer_jwks=server.url))
+        old = server.token()
+        assert (await source.check(old, NOW)).principal == "User:alice"
+        monkeypatch.setattr(jwks, "AGE_SECONDS_MAX", 0.0)
+        monkeypatch.setattr(jwks, "STALE_SECONDS", 0.0)
+        server.rotate("two")
+        with pytest.raises(AuthenticationFailed):
+            await source.check(old, NOW)
+        server.document = b"nonsense"
+        for _ in range(2):
+            assert (await source.check(server.token(), NOW)).principal == "User:alice"
 
 
 async def test_a_server_that_cannot_prove_its_name_is_not_believed(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from chronik.client.login import Login
 from chronik.metadata.commands import SetQuota
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, RequestError
 from chronik.security.quotas import BURST_SECONDS
 from chronik.security.scram import password_fits
 from chronik.server import hash_queue, login_failures, sasl
@@ -17,7 +18,7 @@ from chronik.server.hash_queue import HashQueue
 from chronik.server.login_failures import WAITING_PER_HOST_MAX, Crowded, LoginFailures
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
-from tests.unit.server.test_login import address, closed
+from tests.unit.server.test_login import address, closed, opened
 
 GUESSES = 60
 
@@ -117,6 +118,92 @@ async def test_who_waits_for_ten_failures_may_not_try_again() -> None:
     failures.require_room("b")
     for one in waiting:
         one.cancel()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long those who failed were let wait; nobody waits really."""
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(round(seconds, 3))
+
+    monkeypatch.setattr(login_failures.asyncio, "sleep", sleep)
+    return found
+
+
+async def test_a_login_takes_back_its_own_users_failures_alone(delays: list[float]) -> None:
+    """Somebody with an account guesses at another: his own logins do not make his guesses quick again."""
+    failures = LoginFailures(now=Clock())
+    for _ in range(4):
+        await failures.punish("a", "wrong", user="alice")
+        failures.forgive("a", "mallory")
+        failures.forgive("b", "alice")
+    assert delays == [0.1, 0.2, 0.4, 0.8]
+    await failures.punish("a", "wrong", user="mallory")
+    failures.forgive("a", "mallory")
+    failures.forgive("a", "mallory")
+    await failures.punish("a", "wrong", user="alice")
+    assert delays[4:] == [1.6, 1.6]
+    failures.forgive("a", "alice")
+    await failures.punish("a", "wrong", user="alice")
+    assert delays[6:] == [0.1], "they were slips"
+
+
+async def test_an_address_is_forgiven_by_and_by(delays: list[float]) -> None:
+    clock = Clock()
+    failures = LoginFailures(now=clock)
+    for _ in range(4):
+        await failures.punish("a", "a token that is not valid")
+    clock.now += 2 * login_failures.HALF_LIFE_SECONDS
+    await failures.punish("a", "a token that is not valid")
+    assert delays == [0.1, 0.2, 0.4, 0.8, 0.2]
+    clock.now += 100 * login_failures.HALF_LIFE_SECONDS
+    await failures.punish("a", "a token that is not valid")
+    assert delays[5:] == [0.1]
+
+
+async def test_what_is_remembered_of_failures_is_bounded(
+    delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_failures, "FAILURES_KEPT", 10)
+    failures = LoginFailures()
+    for number in range(100):
+        await failures.punish(f"host {number}", "wrong", user=f"{number}" + "u" * 10_000)
+    assert (len(failures._rooms._counts), len(failures._users._counts)) == (10, 10)
+    assert max(len(str(key)) for key in failures._users._counts) < 200
+
+
+async def test_guesses_at_the_nodes_secret_have_a_room_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are bounded like others, and neither keeps out the logins of the other kind."""
+    protocols = {"listener_security_protocol_map": "KAFKA:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
+    async with closed(tmp_path, cluster_secret="of the nodes", **protocols) as node:
+        where = address(node, "KAFKA")
+
+        async def as_node(password: str) -> None:
+            given = Login(mechanism="CHRONIK-NODE", user="1", password=password)
+            (await opened(where, login=given)).close()
+
+        await as_node("of the nodes")
+        with pytest.raises(RequestError, match="invalid"):
+            await as_node("guessed")
+        crowded = "127.0.0.1 as a node"
+        monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, room: room == crowded)
+        with pytest.raises(RequestError, match="too many failed logins"):
+            await as_node("of the nodes")
+        assert await plain(where.port, "127.0.0.1", "alice", "password of alice") == ErrorCode.none
+        crowded = "127.0.0.1"
+        await as_node("of the nodes")
 
 
 async def test_an_address_may_connect_as_often_as_its_quota_says(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def test_a_request_is_believed_once() -> None:
         (signed(by=node(1, "another secret")), "POST", "/_node/search"),
         (signed(), "GET", "/_node/search"),
         (signed(), "POST", "/_node/audit"),
+        (signed(), "POST", "/_node/search?topic=another"),
         ("9" + signed(), "POST", "/_node/search"),
         ("", "POST", "/_node/search"),
         ("1 2 3 4 \xe9", "POST", "/_node/search"),
@@ -52,6 +53,22 @@ def test_an_old_request_is_not_believed() -> None:
     given = signed()
     NOW[0] += AGE_MS_MAX + 1
     assert node(2).check(given, "POST", "/_node/search") is None
+
+
+def test_the_query_is_signed() -> None:
+    header = node(1).header(2, "GET", "/_node/indices?format=json", b"").partition(" ")[2]
+    assert node(2).check(header, "GET", "/_node/indices?format=text") is None
+    assert node(2).check(header, "GET", "/_node/indices") is None
+    assert node(2).check(header, "GET", "/_node/indices?format=json") is not None
+
+
+def test_what_was_taken_before_a_restart_is_not_taken_again() -> None:
+    given = signed()
+    assert node(2).check(given, "POST", "/_node/search") is not None
+    NOW[0] += 1
+    again = node(2)
+    assert again.check(given, "POST", "/_node/search") is None
+    assert again.check(signed(), "POST", "/_node/search") is not None
 
 
 def test_two_secrets_are_believed_while_one_replaces_the_other() -> None:

@@ -19,7 +19,7 @@ async def sasl_handshake(request: SaslHandshakeRequest, ctx: RequestContext) -> 
     session = ctx.connection.session
     if session is None:
         return reply(error_code=ErrorCode.illegal_sasl_state, mechanisms=[])
-    code = session.handshake(request.mechanism)
+    code = await session.handshake(request.mechanism)
     if code is ErrorCode.none and ctx.api_version == 0:
         session.expects_bare = True
     return reply(error_code=code, mechanisms=list(session.offered))

@@ -1,0 +1,119 @@
+"""Credentials of users that do not exist: a login goes its whole way with them, and nobody learns who exists.
+
+A decoy has to be the same on every node and after a restart, and to look like a credential of the cluster's
+users: a salt of its own for each mechanism, salt and iterations as some user has them. Which user's is drawn
+by the decoy's name, so that a few users more or fewer change few decoys.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chronik.config import Settings
+from chronik.security.scram import (
+    ITERATIONS_DEFAULT,
+    MECHANISMS,
+    SALT_BYTES,
+    Credential,
+    Mechanism,
+    decoy_credential,
+)
+from chronik.storage.disk import Disk, read_whole, write_atomically
+
+__all__ = ["KEY_FILE", "Decoys", "decoy_key"]
+
+KEY_FILE: Final = "decoy.key"
+_KEY_BYTES: Final = 32
+USERS_LOOKED_AT: Final = 1_000
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+"""Apache Kafka's tools make salts of these."""
+
+Users = Mapping[str, Mapping[str, Credential]]
+
+
+def decoy_key(settings: Settings, disk: Disk) -> bytes:
+    """From a secret that the nodes share. Where they share none, drawn once and kept. Blocking."""
+    shared = settings.cluster_secret or settings.delegation_token_secret_key
+    if shared is not None:
+        return hmac.digest(shared.encode(), b"chronik credentials of nobody", "sha256")
+    path = Path(settings.data_dir) / KEY_FILE
+    key = read_whole(disk, path)
+    if key is None or len(key) != _KEY_BYTES:
+        key = secrets.token_bytes(_KEY_BYTES)
+        disk.make_directory(path.parent)
+        write_atomically(disk, path, key)
+    return key
+
+
+class _Shape(NamedTuple):
+    """What is to be seen, or measured, of a credential."""
+
+    mechanism: str
+    iterations: int
+    salt_bytes: int
+    is_text: bool
+
+    @classmethod
+    def of(cls, credential: Credential) -> _Shape:
+        is_text = not credential.salt.translate(None, _DIGITS)
+        return cls(credential.mechanism, credential.iterations, len(credential.salt), is_text)
+
+
+class Decoys:
+    def __init__(self, key: bytes, users: Callable[[], Users]) -> None:
+        self._key = key
+        self._users = users
+        self._shapes: dict[str, Counter[_Shape]] | None = None
+        """By mechanism; those of the credentials that PLAIN looks at under the empty name."""
+
+    def changed(self) -> None:
+        """The users are not the same as before."""
+        self._shapes = None
+
+    def scram(self, mechanism: Mechanism, user: str) -> Credential:
+        usual = _Shape(mechanism.name, ITERATIONS_DEFAULT, SALT_BYTES, is_text=False)
+        return self._make(self._draw(mechanism.name, user, usual), user)
+
+    def plain(self, user: str) -> Credential:
+        usual = _Shape("SCRAM-SHA-256", ITERATIONS_DEFAULT, SALT_BYTES, is_text=False)
+        return self._make(self._draw("", user, usual), user)
+
+    def _draw(self, kind: str, user: str, usual: _Shape) -> _Shape:
+        """One of the shapes that there are, the common ones more often (weighted rendezvous hashing)."""
+        if self._shapes is None:
+            self._shapes = _shapes_of(self._users().values())
+
+        def score(shape: _Shape) -> float:
+            drawn = hmac.digest(self._key, f"{shape}\0{user}".encode(), "sha256")
+            return -weights[shape] / math.log((int.from_bytes(drawn[:6], "big") + 1) / (2**48 + 2))
+
+        weights = self._shapes.get(kind) or Counter((usual,))
+        return max(sorted(weights), key=score)
+
+    def _make(self, shape: _Shape, user: str) -> Credential:
+        salt, number = b"", 0
+        while len(salt) < shape.salt_bytes:
+            text = f"salt:{shape.mechanism}:{number}:{user}"
+            salt += hmac.digest(self._key, text.encode(), "sha512")
+            number += 1
+        if shape.is_text:
+            salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)
+        salt = salt[: shape.salt_bytes]
+        return decoy_credential(MECHANISMS[shape.mechanism], user, self._key, salt, shape.iterations)
+
+
+def _shapes_of(users: Iterable[Mapping[str, Credential]]) -> dict[str, Counter[_Shape]]:
+    found: dict[str, Counter[_Shape]] = {}
+    for credentials in islice(users, USERS_LOOKED_AT):
+        for credential in credentials.values():
+            found.setdefault(credential.mechanism, Counter())[_Shape.of(credential)] += 1
+        for credential in islice(credentials.values(), 1):
+            found.setdefault("", Counter())[_Shape.of(credential)] += 1
+    return found

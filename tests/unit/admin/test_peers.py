@@ -1,0 +1,66 @@
+"""Other nodes over HTTP: whatever one answers, the asking part of this node goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.admin import audit_writer
+from chronik.admin.audit_writer import AuditWriter
+from chronik.admin.peers import HttpPeers
+from chronik.metadata.commands import Endpoint
+from chronik.model import Unavailable
+from chronik.server.audit import AuditEntry, AuditTrail
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"\xff"',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n" + b"[" * 90_000,
+        b"nonsense\r\n\r\n",
+        b"",
+    ],
+)
+async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        broker = SimpleNamespace(broker_id=2, endpoints={"http": Endpoint(host="127.0.0.1", port=port)})
+        state = SimpleNamespace(live_brokers=lambda: [broker])
+        peers = HttpPeers(1, lambda: cast(Any, state))
+        with pytest.raises(Unavailable):
+            await peers.ask(2, "GET", "/_node/indices", timeout_s=20)
+
+
+async def test_the_audit_log_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GATHER_SECONDS", "AGAIN_SECONDS"):
+        monkeypatch.setattr(audit_writer, name, 0.0)
+    audit = AuditTrail(node_id=1, now_ms=lambda: 1, is_on=True, with_changes=True)
+    writer = AuditWriter(cast(Any, None), audit, cast(Any, None))
+    failures: list[Exception] = [KeyError("topics"), ValueError("nonsense"), Unavailable("not now")]
+    written: asyncio.Future[list[AuditEntry]] = asyncio.get_running_loop().create_future()
+
+    async def write(entries: list[AuditEntry]) -> None:
+        if failures:
+            raise failures.pop()
+        written.set_result(entries)
+
+    monkeypatch.setattr(writer, "_write", write)
+    writer.start()
+    audit.login_failed("10.0.0.1", "wrong")
+    async with asyncio.timeout(20):
+        (entry,) = await written
+    assert entry.host == "10.0.0.1"
+    assert not failures
+    await writer.close()
