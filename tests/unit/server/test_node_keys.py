@@ -11,6 +11,7 @@ from chronik.metadata import commands as c
 from chronik.metadata.levels import LEVEL_FIRST, LEVEL_NODE_KEY
 from chronik.security.exchange import AuthenticationFailed
 from chronik.security.scram import ITERATIONS_MIN, MECHANISMS, ScramClient, ScramServer, Sign, make_credential
+from chronik.server.decoys import Decoys
 from chronik.server.login_failures import LoginFailures
 from chronik.server.sasl import Authenticator
 from tests.unit.server.harness import Harness
@@ -47,6 +48,7 @@ def authenticator(level: int) -> Authenticator:
         now_ms=lambda: 0,
         node_secrets=("the secret",),
         failures=LoginFailures(lambda _host, _why: None),
+        decoys=Decoys(b"key", dict),
     )
 
 
