@@ -1,0 +1,420 @@
+"""`chronik verify` of one partition: segments, indexes, producers, and what compaction left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from chronik.cli.verify_findings import (
+    FROM_NOTHING,
+    FROM_REPLICA,
+    NOT_NOTICED,
+    FileFinding,
+    Inspection,
+    Place,
+)
+from chronik.cli.verify_wal import Replay, WalCheck
+from chronik.records.batch import HEADER_BYTES, BatchHeader, read_header
+from chronik.storage import checkpoint as checkpoints
+from chronik.storage.checkpoint import LogState
+from chronik.storage.cleanable import FILE_NAME as CLEANER_POSITION
+from chronik.storage.cleanable import CleanedPosition
+from chronik.storage.index import OffsetIndex, TimeIndex
+from chronik.storage.producer_state import ProducerStates
+from chronik.storage.soundness import SegmentFault, find_fault
+
+NO_END: Final = 1 << 62
+_ENDLESS: Final = -1
+
+Advance = Callable[[int], None]
+
+
+def segments_of(folder: Path) -> list[Path]:
+    """Oldest first; without those that a compaction has replaced and the next start removes."""
+    replaced = [_range_of(mark) for mark in unfinished_swaps(folder)]
+    return sorted(
+        path
+        for path in folder.glob("*.log")
+        if path.stem.isdigit() and not any(first <= int(path.stem) < end for first, end in replaced)
+    )
+
+
+def unfinished_swaps(folder: Path) -> list[Path]:
+    return sorted((*folder.glob("*-*.swap"), *folder.glob("*-*.drop")))
+
+
+def _range_of(mark: Path) -> tuple[int, int]:
+    base, end = mark.stem.split("-")
+    return (int(base) if mark.suffix == ".drop" else int(base) + 1), int(end)
+
+
+class LogCheck:
+    """`state` is what the checkpoint says of the log, None if it says nothing or none can be read."""
+
+    def __init__(
+        self,
+        inspection: Inspection,
+        folder: Path,
+        state: LogState | None,
+        wal: WalCheck,
+        *,
+        is_checkpoint_read: bool,
+    ) -> None:
+        self._inspection = inspection
+        self._folder = folder
+        self._wal = wal
+        self._is_checkpoint_read = is_checkpoint_read
+        self._place = Place.of_folder(folder)
+        self._is_known = state is not None or self._place[:2] in wal.replays
+        self._replay = wal.replays.get(self._place[:2], Replay())
+        self._state = None if self._replay.is_reset else state
+        self._paths = segments_of(folder)
+        self._is_whole = True
+        """Nothing was found to be missing so far."""
+        self._compacted_below: int | None = 0
+        """Offsets before this may have been removed by compaction; None if that cannot be known."""
+
+    def run(self, advance: Advance) -> None:
+        self._leftovers()
+        self._missing_files()
+        producers = self._producers()
+        ends = [int(path.stem) for path in self._paths[1:]]
+        next_offset = 0
+        for path, end_offset in zip(self._paths, [*ends, NO_END], strict=True):
+            next_offset = self._segment(path, end_offset, producers)
+            self._missing_offsets(path, next_offset, end_offset)
+            advance(path.stat().st_size)
+        if self._paths:
+            self._behind_the_wal(next_offset)
+        if producers is not None and self._state is not None and self._replay.cut_at is None:
+            self._tell_producers(producers, self._state)
+        for path in sorted(self._folder.glob("*index")):
+            if not path.with_suffix(".log").exists():
+                finding = self._find(path, -1, "index without a log", "no segment has this name")
+                self._inspection.set_aside(finding, path)
+
+    def _find(
+        self,
+        path: Path,
+        position: int,
+        kind: str,
+        what: str,
+        offset: int | None = None,
+        *,
+        is_harmless: bool = False,
+    ) -> FileFinding:
+        place = self._place._replace(offset=offset)
+        return self._inspection.find(path, position, kind, what, place, is_harmless=is_harmless)
+
+    # --- which files are there -----------------------------------------------------------------------
+
+    def _leftovers(self) -> None:
+        path = self._folder / CLEANER_POSITION
+        if path.exists():
+            position = _cleaned_position(path.read_bytes())
+            self._compacted_below = position.first_dirty_offset if position is not None else None
+            if position is None:
+                what = "the whole log counts as not compacted: that costs work, no data"
+                self._find(path, 0, "damaged cleaner position", what)
+        for mark in unfinished_swaps(self._folder):
+            self._compacted_below = NO_END
+            what = "a compaction was about to replace these segments; the next start finishes it"
+            self._find(mark, -1, "unfinished compaction", what, is_harmless=True)
+        if not unfinished_swaps(self._folder):
+            for left in sorted(self._folder.glob("*.cleaned")):
+                what = "a compaction was writing it when the node ended; the next start removes it"
+                self._find(left, -1, "unfinished compaction", what, is_harmless=True)
+
+    def _missing_files(self) -> None:
+        state, bases = self._state, [int(path.stem) for path in self._paths]
+        if (
+            self._is_checkpoint_read
+            and not self._is_known
+            and any(path.stat().st_size for path in self._paths)
+        ):
+            what = "neither the checkpoint nor the WAL knows it; a node that gets this partition deletes it"
+            self._find(self._folder, -1, "unknown log", what)
+        if state is None or not state.active_bytes or state.log_end_offset <= state.log_start_offset:
+            return
+        start = max(state.log_start_offset, self._replay.start)
+        cut_at = self._replay.cut_at
+        if state.active_base_offset not in bases and (cut_at is None or cut_at > state.active_base_offset):
+            missing = self._folder / f"{state.active_base_offset:020d}.log"
+            what = f"the checkpoint vouches for it; {NOT_NOTICED}"
+            self._find(missing, -1, "missing segment", what, state.active_base_offset)
+            self._is_whole = False
+        elif bases and bases[0] > start:
+            what = f"the log begins at {start}, the first segment behind that; {NOT_NOTICED}"
+            self._find(self._paths[0], -1, "missing segment", what, start)
+            self._is_whole = False
+
+    def _missing_offsets(self, path: Path, next_offset: int, end_offset: int) -> None:
+        limit = self._compacted_below
+        if next_offset == end_offset or end_offset == NO_END or (limit is not None and end_offset <= limit):
+            return
+        what = f"{next_offset} to {end_offset - 1}"
+        if limit is None:
+            what += "; perhaps removed by compaction: its position cannot be read"
+        else:
+            what += f"; {NOT_NOTICED}"
+        self._find(path, -1, "missing offsets", what, next_offset)
+        self._is_whole = False
+
+    # --- segments --------------------------------------------------------------------------------
+
+    def _vouched(self, path: Path) -> int:
+        """For how many bytes of a segment the checkpoint vouches; `_ENDLESS` for all.
+
+        Without a checkpoint nobody knows what was acknowledged, so all of it counts.
+        """
+        if not self._is_checkpoint_read:
+            return _ENDLESS
+        if self._state is None or int(path.stem) > self._state.active_base_offset:
+            return 0
+        is_active = int(path.stem) == self._state.active_base_offset
+        return self._state.active_bytes if is_active else _ENDLESS
+
+    def _segment(self, path: Path, end_offset: int, producers: ProducerCheck | None) -> int:
+        """Returns where the segment's offsets end, as far as that is known."""
+        vouched = self._vouched(path)
+        least_bytes = 0 if self._replay.cut_at is not None else vouched
+        short = []
+        if (size := path.stat().st_size) < least_bytes:
+            what = f"the checkpoint vouches for {vouched} bytes; {NOT_NOTICED}"
+            short.append(self._find(path, size, "short segment", what))
+        walk = _Walk(self._inspection, path, end_offset, least_bytes, producers)
+        while walk.fault is not None and self._fault(path, walk, vouched, is_last=end_offset == NO_END):
+            walk = _Walk(self._inspection, path, end_offset, least_bytes, producers)
+        is_whole = walk.fault is None
+        self._is_whole &= is_whole
+        for finding in short if is_whole else ():
+            finding.repaired = "whole again"
+        wrong = [
+            self._find(path.with_suffix(suffix), -1, "damaged index", why)
+            for suffix, why in walk.index.wrong(is_sealed=end_offset != NO_END, is_whole=is_whole)
+        ]
+        if is_whole:
+            self._inspection.rebuild(wrong, path)
+        return walk.index.next_offset if is_whole else end_offset
+
+    def _fault(self, path: Path, walk: _Walk, vouched: int, *, is_last: bool) -> bool:
+        """Whether it was repaired, so that it pays to look at the rest of the segment."""
+        fault = walk.fault
+        assert fault is not None
+        if is_last and vouched != _ENDLESS and fault.position >= vouched:
+            what = f"{fault.why}; no checkpoint vouches for it"
+            finding = self._find(path, fault.position, "torn tail", what, fault.offset)
+            self._inspection.cut(finding, path, fault.position)
+            return bool(finding.repaired)
+        what = f"{fault.why}; offset {fault.offset} cannot be read"
+        finding = self._find(path, fault.position, "damaged batch", what, fault.offset)
+        found = self._in_wal(path, walk, max(path.stat().st_size, vouched))
+        if found is None:
+            finding.what += f"; {FROM_REPLICA if self._is_checkpoint_read else FROM_NOTHING}"
+            return False
+        position, batch, source = found
+        finding.what += f"; {source} still has it"
+        if not self._inspection.is_repairing:
+            return False
+        self._inspection.overwrite(finding, path, position, batch, source)
+        return True
+
+    def _in_wal(self, path: Path, walk: _Walk, segment_end: int) -> tuple[int, bytes, str] | None:
+        """Position, batch and WAL file, if what belongs at the fault stands there. The batch before it counts
+        too: damage of an offset, which no checksum covers, may show only at the batch behind."""
+        size = path.stat().st_size
+        for position, offset in walk.suspects:
+            limit = self._compacted_below
+            held = self._wal.batch_at(self._place._replace(offset=offset))
+            if held is None or limit is None or offset < limit:
+                continue  # compaction may have rewritten the batch since
+            batch, source = held
+            end = position + len(batch)
+            behind = self._inspection.read(path, end, HEADER_BYTES)
+            if len(behind) == HEADER_BYTES:
+                fits = read_header(behind).base_offset == read_header(batch).next_offset
+            else:
+                fits = size <= end <= segment_end
+            if fits and self._inspection.read(path, position, len(batch)) != batch:
+                return position, batch, source
+        return None
+
+    def _behind_the_wal(self, next_offset: int) -> None:
+        """A segment gets a batch only once the WAL has it, so nothing in segments may be behind the WAL."""
+        state = self._state
+        if not self._is_known or not self._is_checkpoint_read or next_offset >= NO_END:
+            return
+        end = max(self._replay.end_max, state.log_end_offset if state is not None else 0)
+        if next_offset > end:
+            what = (
+                f"segments have offsets up to {next_offset - 1}, the WAL and the checkpoint only up to "
+                f"{end - 1}: the end of the WAL is lost, and the next start drops these records; other "
+                "replicas may have them"
+            )
+            self._find(self._paths[-1], -1, "records behind the WAL", what, end)
+
+    # --- producers ---------------------------------------------------------------------------------
+
+    def _producers(self) -> ProducerCheck | None:
+        if self._state is None or not self._state.producers:
+            return None
+        try:
+            return ProducerCheck(self._state)
+        except (ValueError, msgspec.DecodeError):
+            return None  # told with the checkpoint
+
+    def _tell_producers(self, producers: ProducerCheck, state: LogState) -> None:
+        if not self._is_whole:
+            return  # what cannot be read says nothing of producers
+        limit = self._compacted_below
+        known_from = NO_END if limit is None else max(state.log_start_offset, self._replay.start, limit)
+        path = self._inspection.root / checkpoints.FILE_NAME
+        for what, offset in producers.wrong(known_from):
+            self._find(path, -1, "wrong producer state", what, offset)
+
+
+class _Walk:
+    """One reading of a segment, up to its first fault."""
+
+    def __init__(
+        self,
+        inspection: Inspection,
+        path: Path,
+        end_offset: int,
+        least_bytes: int,
+        producers: ProducerCheck | None,
+    ) -> None:
+        self.index = _IndexCheck(path)
+        self._producers = producers
+        self._before = int(path.stem)
+        self._last: tuple[int, int] | None = None
+        file = inspection.disk.open(path)
+        try:
+            size = path.stat().st_size
+            self.fault: SegmentFault | None = find_fault(
+                file.read_at, size, int(path.stem), end_offset, self._on_batch
+            )
+        finally:
+            file.close()
+        if self.fault is None and size < least_bytes:
+            self.fault = SegmentFault(size, self._before, "the file ends here")
+
+    def _on_batch(self, position: int, header: BatchHeader) -> None:
+        self._last = position, self._before
+        self._before = header.next_offset
+        self.index.on_batch(position, header)
+        if self._producers is not None:
+            self._producers.on_batch(header)
+
+    @property
+    def suspects(self) -> list[tuple[int, int]]:
+        """Position and offset of the batches that may be damaged: that at the fault, that before it."""
+        fault = self.fault
+        assert fault is not None
+        return [(fault.position, fault.offset), *([self._last] if self._last is not None else [])]
+
+
+class ProducerCheck:
+    """Compares what the checkpoint remembers of producers with the headers of the log's batches."""
+
+    def __init__(self, state: LogState) -> None:
+        """Raises ValueError or DecodeError."""
+        restored = ProducerStates.restore(state.producers)
+        self._end = state.log_end_offset
+        self._next_offset = restored.next_offset
+        self._entries = {entry.producer_id: entry for entry in restored}
+        self._spans = {
+            span.base_offset: (entry.producer_id, entry.producer_epoch, span.base_sequence, span.last_offset)
+            for entry in restored
+            for span in entry.batches
+        }
+        self._seen: set[int] = set()
+        """Of the remembered batches, those that the log has."""
+        self._newest: dict[int, tuple[int, int]] = {}
+        self._wrong: dict[int, str] = {}
+
+    def on_batch(self, header: BatchHeader) -> None:
+        if header.base_offset >= self._end:
+            return
+        span = self._spans.get(header.base_offset)
+        if span is not None:
+            self._seen.add(header.base_offset)
+        found = (header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset)
+        if span not in (None, found):
+            self._wrong[header.base_offset] = "the batch is of another producer, epoch or sequence"
+        if header.producer_id >= 0 and not header.is_control:
+            self._newest[header.producer_id] = (header.producer_epoch, header.last_offset)
+
+    def wrong(self, known_from: int) -> list[tuple[str, int]]:
+        """What is wrong and the offset; `known_from`: from there on every batch was seen."""
+        found = [(f"at offset {offset} {why}", offset) for offset, why in self._wrong.items()]
+        if self._next_offset > self._end:
+            found.append((f"it ends at {self._next_offset}, the log at {self._end}", self._end))
+        for offset, (producer, *_) in self._spans.items():
+            if offset >= known_from and offset not in self._seen:
+                found.append(
+                    (f"the batch of producer {producer} at offset {offset} is not in the log", offset)
+                )
+        for producer, (epoch, last_offset) in self._newest.items():
+            entry = self._entries.get(producer)
+            if entry is None or not entry.batches or epoch < entry.producer_epoch:
+                continue  # forgotten, or fenced since
+            if epoch > entry.producer_epoch or last_offset > entry.batches[-1].last_offset:
+                found.append((f"it lacks the batch of producer {producer} up to {last_offset}", last_offset))
+        return found
+
+
+class _IndexCheck:
+    """Compares the entries of both indexes with the batches as they are walked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.next_offset = int(path.stem)
+        self._positions: dict[int, int] = {}
+        self._times: set[tuple[int, int]] = set()
+        self._broken: list[str] = []
+        size = path.stat().st_size
+        self._size = size
+        for suffix in (".index", ".timeindex"):
+            index = path.with_suffix(suffix)
+            data = index.read_bytes() if index.exists() else b""
+            offsets = OffsetIndex.decode(self.next_offset, data, size) if suffix == ".index" else None
+            times = TimeIndex.decode(self.next_offset, data) if suffix == ".timeindex" else None
+            if offsets is None and times is None:
+                self._broken.append(suffix)
+            if offsets is not None:
+                self._positions = {position: last for last, position in offsets.before(NO_END)}
+            if times is not None:
+                self._times = set(times.before(NO_END))
+
+    def on_batch(self, position: int, header: BatchHeader) -> None:
+        self.next_offset = header.next_offset
+        if self._positions.get(position) == header.last_offset:
+            del self._positions[position]
+        self._times.discard((header.max_timestamp, header.last_offset))
+
+    def wrong(self, *, is_sealed: bool, is_whole: bool) -> list[tuple[str, str]]:
+        """Suffix and reason of each index that does not say what the log holds."""
+        found = [(suffix, "its entries make no sense") for suffix in self._broken]
+        if is_whole and self._positions:
+            found.append((".index", f"{len(self._positions)} entries do not point to their batch"))
+        if is_whole and self._times:
+            found.append((".timeindex", f"{len(self._times)} entries do not tell a batch's timestamp"))
+        if is_sealed and self._size:
+            for suffix in (".index", ".timeindex"):
+                if not self._path.with_suffix(suffix).exists():
+                    found.append((suffix, "it is missing"))
+        return found
+
+
+def _cleaned_position(data: bytes) -> CleanedPosition | None:
+    if len(data) < 5 or crc32c(data[4:]) != int.from_bytes(data[:4], "big"):
+        return None
+    try:
+        return msgspec.msgpack.decode(data[4:], type=CleanedPosition)
+    except msgspec.DecodeError:
+        return None
