@@ -62,11 +62,18 @@ class Verification:
         wal = WalCheck(self._inspection, checkpoint, advance)
         wal.run(self._wal_files, is_cut_back=is_cut_back)
         self._missing_wal(checkpoint)
+        is_stopped = checkpoint is not None and checkpoint.clean and not wal.replays
         for folder in self._folders:
             if not folder.name.endswith("-delete"):
-                state = states.get(folder.name)
-                is_read = checkpoint is not None
-                LogCheck(self._inspection, folder, state, wal, is_checkpoint_read=is_read).run(advance)
+                LogCheck(
+                    self._inspection,
+                    folder,
+                    states.get(folder.name),
+                    wal,
+                    is_checkpoint_read=checkpoint is not None,
+                    is_stopped=is_stopped,
+                    is_first_run=not self._has_checkpoint_file() and not self._needs_checkpoint(),
+                ).run(advance)
         for name, state in states.items():
             self._missing_log(self._root / "topics" / name, state, wal)
         log = states.get("{}-{}".format(*METADATA_PLACE))
@@ -97,10 +104,13 @@ class Verification:
             what = f"the node ended while it wrote one; {paths[1].name} serves"
             finding = self._inspection.find(paths[0], -1, "missing checkpoint", what, is_harmless=True)
             self._inspection.replace(finding, *paths)
-        elif not any(path.exists() for path in paths) and self._needs_checkpoint():
+        elif not self._has_checkpoint_file() and self._needs_checkpoint():
             what = f"the files are not those of a first start: one was there; {FROM_NOTHING}"
             self._inspection.find(paths[0], -1, "missing checkpoint", what)
         return found[0], found[1]
+
+    def _has_checkpoint_file(self) -> bool:
+        return any((self._root / name).exists() for name in (checkpoints.FILE_NAME, checkpoints.FORMER_NAME))
 
     def _needs_checkpoint(self) -> bool:
         """A WAL that is kept from its first file on has all that was ever written: then there may be none."""

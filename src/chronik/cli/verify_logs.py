@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from crc32c import crc32c
 
+from chronik.cli.verify_batches import NO_END, IndexCheck, ProducerCheck
 from chronik.cli.verify_findings import (
     FROM_NOTHING,
     FROM_REPLICA,
@@ -23,11 +25,8 @@ from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import LogState
 from chronik.storage.cleanable import FILE_NAME as CLEANER_POSITION
 from chronik.storage.cleanable import CleanedPosition
-from chronik.storage.index import OffsetIndex, TimeIndex
-from chronik.storage.producer_state import ProducerStates
 from chronik.storage.soundness import SegmentFault, find_fault
 
-NO_END: Final = 1 << 62
 _ENDLESS: Final = -1
 
 Advance = Callable[[int], None]
@@ -63,11 +62,17 @@ class LogCheck:
         wal: WalCheck,
         *,
         is_checkpoint_read: bool,
+        is_stopped: bool,
+        is_first_run: bool,
     ) -> None:
         self._inspection = inspection
         self._folder = folder
         self._wal = wal
         self._is_checkpoint_read = is_checkpoint_read
+        self._is_stopped = is_stopped
+        """The node ended in order: it had written everything out."""
+        self._is_first_run = is_first_run
+        """There was no checkpoint yet, and none is needed: the WAL has everything."""
         self._place = Place.of_folder(folder)
         self._is_known = state is not None or self._place[:2] in wal.replays
         self._replay = wal.replays.get(self._place[:2], Replay())
@@ -86,7 +91,7 @@ class LogCheck:
         next_offset = 0
         for path, end_offset in zip(self._paths, [*ends, NO_END], strict=True):
             next_offset = self._segment(path, end_offset, producers)
-            self._missing_offsets(path, next_offset, end_offset)
+            self._missing_offsets("missing offsets", path, next_offset, end_offset)
             advance(path.stat().st_size)
         if self._paths:
             self._behind_the_wal(next_offset)
@@ -147,21 +152,19 @@ class LogCheck:
             what = f"the checkpoint vouches for it; {NOT_NOTICED}"
             self._find(missing, -1, "missing segment", what, state.active_base_offset)
             self._is_whole = False
-        elif bases and bases[0] > start:
-            what = f"the log begins at {start}, the first segment behind that; {NOT_NOTICED}"
-            self._find(self._paths[0], -1, "missing segment", what, start)
-            self._is_whole = False
+        elif bases:
+            self._missing_offsets("missing segment", self._paths[0], start, bases[0])
 
-    def _missing_offsets(self, path: Path, next_offset: int, end_offset: int) -> None:
+    def _missing_offsets(self, kind: str, path: Path, next_offset: int, end_offset: int) -> None:
         limit = self._compacted_below
-        if next_offset == end_offset or end_offset == NO_END or (limit is not None and end_offset <= limit):
+        if next_offset >= end_offset or end_offset == NO_END or (limit is not None and end_offset <= limit):
             return
-        what = f"{next_offset} to {end_offset - 1}"
+        what = f"offsets {next_offset} to {end_offset - 1} are not there"
         if limit is None:
             what += "; perhaps removed by compaction: its position cannot be read"
         else:
             what += f"; {NOT_NOTICED}"
-        self._find(path, -1, "missing offsets", what, next_offset)
+        self._find(path, -1, kind, what, next_offset)
         self._is_whole = False
 
     # --- segments --------------------------------------------------------------------------------
@@ -186,16 +189,21 @@ class LogCheck:
         if (size := path.stat().st_size) < least_bytes:
             what = f"the checkpoint vouches for {vouched} bytes; {NOT_NOTICED}"
             short.append(self._find(path, size, "short segment", what))
-        walk = _Walk(self._inspection, path, end_offset, least_bytes, producers)
+        # Indexes are written before the log, and those of a closed segment after the start of the next one.
+        is_index_done = self._is_stopped or (self._is_checkpoint_read and vouched == _ENDLESS)
+        index = partial(IndexCheck, path, is_done=is_index_done)
+        walk = _Walk(self._inspection, path, end_offset, least_bytes, producers, index)
         while walk.fault is not None and self._fault(path, walk, vouched, is_last=end_offset == NO_END):
-            walk = _Walk(self._inspection, path, end_offset, least_bytes, producers)
+            walk = _Walk(self._inspection, path, end_offset, least_bytes, producers, index)
         is_whole = walk.fault is None
         self._is_whole &= is_whole
         for finding in short if is_whole else ():
             finding.repaired = "whole again"
         wrong = [
             self._find(path.with_suffix(suffix), -1, "damaged index", why)
-            for suffix, why in walk.index.wrong(is_sealed=end_offset != NO_END, is_whole=is_whole)
+            for suffix, why in walk.index.wrong(
+                is_sealed=end_offset != NO_END and is_index_done, is_whole=is_whole
+            )
         ]
         if is_whole:
             self._inspection.rebuild(wrong, path)
@@ -212,9 +220,10 @@ class LogCheck:
             return bool(finding.repaired)
         what = f"{fault.why}; offset {fault.offset} cannot be read"
         finding = self._find(path, fault.position, "damaged batch", what, fault.offset)
-        found = self._in_wal(path, walk, max(path.stat().st_size, vouched))
+        found = self._in_wal(path, walk, NO_END if is_last else path.stat().st_size)
         if found is None:
-            finding.what += f"; {FROM_REPLICA if self._is_checkpoint_read else FROM_NOTHING}"
+            can_start = self._is_checkpoint_read or self._is_first_run
+            finding.what += f"; {FROM_REPLICA if can_start else FROM_NOTHING}"
             return False
         position, batch, source = found
         finding.what += f"; {source} still has it"
@@ -287,8 +296,9 @@ class _Walk:
         end_offset: int,
         least_bytes: int,
         producers: ProducerCheck | None,
+        index: Callable[[], IndexCheck],
     ) -> None:
-        self.index = _IndexCheck(path)
+        self.index = index()
         self._producers = producers
         self._before = int(path.stem)
         self._last: tuple[int, int] | None = None
@@ -316,99 +326,6 @@ class _Walk:
         fault = self.fault
         assert fault is not None
         return [(fault.position, fault.offset), *([self._last] if self._last is not None else [])]
-
-
-class ProducerCheck:
-    """Compares what the checkpoint remembers of producers with the headers of the log's batches."""
-
-    def __init__(self, state: LogState) -> None:
-        """Raises ValueError or DecodeError."""
-        restored = ProducerStates.restore(state.producers)
-        self._end = state.log_end_offset
-        self._next_offset = restored.next_offset
-        self._entries = {entry.producer_id: entry for entry in restored}
-        self._spans = {
-            span.base_offset: (entry.producer_id, entry.producer_epoch, span.base_sequence, span.last_offset)
-            for entry in restored
-            for span in entry.batches
-        }
-        self._seen: set[int] = set()
-        """Of the remembered batches, those that the log has."""
-        self._newest: dict[int, tuple[int, int]] = {}
-        self._wrong: dict[int, str] = {}
-
-    def on_batch(self, header: BatchHeader) -> None:
-        if header.base_offset >= self._end:
-            return
-        span = self._spans.get(header.base_offset)
-        if span is not None:
-            self._seen.add(header.base_offset)
-        found = (header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset)
-        if span not in (None, found):
-            self._wrong[header.base_offset] = "the batch is of another producer, epoch or sequence"
-        if header.producer_id >= 0 and not header.is_control:
-            self._newest[header.producer_id] = (header.producer_epoch, header.last_offset)
-
-    def wrong(self, known_from: int) -> list[tuple[str, int]]:
-        """What is wrong and the offset; `known_from`: from there on every batch was seen."""
-        found = [(f"at offset {offset} {why}", offset) for offset, why in self._wrong.items()]
-        if self._next_offset > self._end:
-            found.append((f"it ends at {self._next_offset}, the log at {self._end}", self._end))
-        for offset, (producer, *_) in self._spans.items():
-            if offset >= known_from and offset not in self._seen:
-                found.append(
-                    (f"the batch of producer {producer} at offset {offset} is not in the log", offset)
-                )
-        for producer, (epoch, last_offset) in self._newest.items():
-            entry = self._entries.get(producer)
-            if entry is None or not entry.batches or epoch < entry.producer_epoch:
-                continue  # forgotten, or fenced since
-            if epoch > entry.producer_epoch or last_offset > entry.batches[-1].last_offset:
-                found.append((f"it lacks the batch of producer {producer} up to {last_offset}", last_offset))
-        return found
-
-
-class _IndexCheck:
-    """Compares the entries of both indexes with the batches as they are walked."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.next_offset = int(path.stem)
-        self._positions: dict[int, int] = {}
-        self._times: set[tuple[int, int]] = set()
-        self._broken: list[str] = []
-        size = path.stat().st_size
-        self._size = size
-        for suffix in (".index", ".timeindex"):
-            index = path.with_suffix(suffix)
-            data = index.read_bytes() if index.exists() else b""
-            offsets = OffsetIndex.decode(self.next_offset, data, size) if suffix == ".index" else None
-            times = TimeIndex.decode(self.next_offset, data) if suffix == ".timeindex" else None
-            if offsets is None and times is None:
-                self._broken.append(suffix)
-            if offsets is not None:
-                self._positions = {position: last for last, position in offsets.before(NO_END)}
-            if times is not None:
-                self._times = set(times.before(NO_END))
-
-    def on_batch(self, position: int, header: BatchHeader) -> None:
-        self.next_offset = header.next_offset
-        if self._positions.get(position) == header.last_offset:
-            del self._positions[position]
-        self._times.discard((header.max_timestamp, header.last_offset))
-
-    def wrong(self, *, is_sealed: bool, is_whole: bool) -> list[tuple[str, str]]:
-        """Suffix and reason of each index that does not say what the log holds."""
-        found = [(suffix, "its entries make no sense") for suffix in self._broken]
-        if is_whole and self._positions:
-            found.append((".index", f"{len(self._positions)} entries do not point to their batch"))
-        if is_whole and self._times:
-            found.append((".timeindex", f"{len(self._times)} entries do not tell a batch's timestamp"))
-        if is_sealed and self._size:
-            for suffix in (".index", ".timeindex"):
-                if not self._path.with_suffix(suffix).exists():
-                    found.append((suffix, "it is missing"))
-        return found
 
 
 def _cleaned_position(data: bytes) -> CleanedPosition | None:

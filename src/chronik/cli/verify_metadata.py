@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
+from chronik.cli.verify_batches import NO_END
 from chronik.cli.verify_findings import FROM_NOTHING, Inspection, Place
-from chronik.cli.verify_logs import NO_END, segments_of
+from chronik.cli.verify_logs import segments_of
 from chronik.cluster.node_identity import KEY_BYTES, KEY_FILE
 from chronik.metadata.commands import decode_entry
 from chronik.metadata.snapshot import decode_snapshot

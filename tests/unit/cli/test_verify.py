@@ -28,6 +28,7 @@ from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import LogState
 from chronik.storage.cleanable import CleanedPosition
 from chronik.storage.disk import IoThread
+from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from chronik.storage.log import LogConfig
 from chronik.storage.store import StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
@@ -471,8 +472,9 @@ def test_a_wal_entry_that_the_checkpoint_covers_costs_nothing(root: Path) -> Non
 
 
 def test_what_compaction_removed_is_not_missing(root: Path) -> None:
-    compacted_to(root, int(logs(root)[2].stem))
-    remove_segment(logs(root)[1])
+    compacted_to(root, int(logs(root)[3].stem))
+    remove_segment(logs(root)[2])
+    remove_segment(logs(root)[0])
     assert verified(root) == []
 
 
@@ -480,12 +482,33 @@ def test_a_node_that_was_killed_before_its_first_checkpoint_lacks_nothing(tmp_pa
     async def begin() -> None:
         async with opened(tmp_path, crash=True) as (store, _):
             partition = Replicas(store).add(TP.topic)
-            put(partition, (b"k", b"v"), now_ms=1)
+            for number in range(20):
+                put(partition, (b"k", value_at(number)), now_ms=1)
             await store.wal.drained()
+            await store.flusher.flushed()
 
     asyncio.run(begin())
     assert not (tmp_path / "checkpoint").exists()
+    (log,) = (tmp_path / "topics" / "orders-0").glob("*.log")
+    with log.with_suffix(".index").open("ab") as file:
+        file.write(OFFSET_ENTRY.pack(50, 60_000))
     assert verified(tmp_path) == []
+    shorten(log)  # the write to the segment did not end
+    (finding,) = verified(tmp_path)
+    assert finding.what.endswith("000000000000.wal still has it")
+
+
+def test_indexes_ahead_of_a_log_that_was_killed_are_sound(killed: Path) -> None:
+    """They are written before the log is, and those of a closed segment after the next one began."""
+    last = logs(killed)[-1]
+    for suffix, entry in (
+        (".index", OFFSET_ENTRY.pack(50, 60_000)),
+        (".timeindex", TIME_ENTRY.pack(9_000, 50)),
+    ):
+        with last.with_suffix(suffix).open("ab") as file:
+            file.write(entry + b"half")
+        logs(killed)[-2].with_suffix(suffix).unlink()
+    assert verified(killed) == []
 
 
 def test_a_log_cut_or_emptied_since_the_checkpoint_is_sound(tmp_path: Path) -> None:
