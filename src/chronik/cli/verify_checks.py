@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from chronik.cli.offline_metadata import compacted_topics
 from chronik.cli.verify_findings import ASIDE, FROM_NOTHING, NOT_NOTICED, FileFinding, Inspection, Place
 from chronik.cli.verify_logs import LogCheck, segments_of
 from chronik.cli.verify_metadata import METADATA_PLACE, check_metadata, check_small_files
@@ -62,6 +63,7 @@ class Verification:
         wal = WalCheck(self._inspection, checkpoint, advance)
         wal.run(self._wal_files, is_cut_back=is_cut_back)
         self._missing_wal(checkpoint)
+        compacted = compacted_topics(self._root)
         is_stopped = checkpoint is not None and checkpoint.clean and not wal.replays
         for folder in self._folders:
             if not folder.name.endswith("-delete"):
@@ -72,6 +74,7 @@ class Verification:
                     wal,
                     is_checkpoint_read=checkpoint is not None,
                     is_stopped=is_stopped,
+                    is_compacted=folder.name.rpartition("-")[0] in compacted,
                     is_first_run=not self._has_checkpoint_file() and not self._needs_checkpoint(),
                 ).run(advance)
         for name, state in states.items():

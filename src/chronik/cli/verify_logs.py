@@ -64,6 +64,7 @@ class LogCheck:
         is_checkpoint_read: bool,
         is_stopped: bool,
         is_first_run: bool,
+        is_compacted: bool,
     ) -> None:
         self._inspection = inspection
         self._folder = folder
@@ -73,6 +74,7 @@ class LogCheck:
         """The node ended in order: it had written everything out."""
         self._is_first_run = is_first_run
         """There was no checkpoint yet, and none is needed: the WAL has everything."""
+        self._is_compacted = is_compacted or (folder / CLEANER_POSITION).exists()
         self._place = Place.of_folder(folder)
         self._is_known = state is not None or self._place[:2] in wal.replays
         self._replay = wal.replays.get(self._place[:2], Replay())
@@ -162,6 +164,9 @@ class LogCheck:
         what = f"offsets {next_offset} to {end_offset - 1} are not there"
         if limit is None:
             what += "; perhaps removed by compaction: its position cannot be read"
+        elif self._is_compacted:
+            # Segments are replaced group by group; the position moves when all of them are done.
+            what += "; removed by a compaction that was interrupted, or lost: compare with other replicas"
         else:
             what += f"; {NOT_NOTICED}"
         self._find(path, -1, kind, what, next_offset)

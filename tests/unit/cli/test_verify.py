@@ -498,6 +498,13 @@ def test_a_node_that_was_killed_before_its_first_checkpoint_lacks_nothing(tmp_pa
     assert finding.what.endswith("000000000000.wal still has it")
 
 
+def test_what_an_interrupted_compaction_may_have_removed_is_told_as_such(root: Path) -> None:
+    """It swaps segments group by group, and moves the position only at its end."""
+    PLANTED["a segment gone behind the last compaction"].plant(root)
+    (finding,) = verified(root)
+    assert "interrupted, or lost" in finding.what
+
+
 def test_indexes_ahead_of_a_log_that_was_killed_are_sound(killed: Path) -> None:
     """They are written before the log is, and those of a closed segment after the next one began."""
     last = logs(killed)[-1]
