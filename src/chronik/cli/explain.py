@@ -308,6 +308,7 @@ def _batch_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     records = counted(batch["record_count"], "record")
     size = human_bytes(batch["size_bytes"])
     lines = [("batch", f"{span}, {records}, {size}, {codec}, leader epoch {batch['leader_epoch']}")]
+    lines.append(("client", "not known: neither batch nor node keeps the id and address of who wrote it"))
     if batch["producer_id"] is None:
         return [*lines, ("producer", "neither idempotent nor transactional")]
     who = f"id {batch['producer_id']}, epoch {batch['producer_epoch']}"
