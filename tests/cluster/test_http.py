@@ -77,7 +77,9 @@ def test_a_topic_made_on_one_node_is_seen_on_the_others(cluster: Cluster, node: 
 
 def test_a_record_is_explained_alike_by_every_node(cluster: Cluster) -> None:
     call(cluster, 1, "POST", "/admin/create-topic", {"name": "explained"})
+    began_ms = time.time() * 1000 - 1
     call(cluster, 1, "POST", "/admin/topics/explained/messages", {"value": "v"})
+    ended_ms = time.time() * 1000 + 1
     for node in cluster.nodes:
         found = call(cluster, node, "GET", "/admin/topics/explained/explain?partition=0&offset=0")
         replicas = found["replicas"]
@@ -86,6 +88,9 @@ def test_a_record_is_explained_alike_by_every_node(cluster: Cluster) -> None:
         # The write was acknowledged by all in-sync replicas.
         assert [one["facts"]["has_record"] for one in replicas if one["is_in_sync"]] == [True] * 3
         assert all(one["facts"]["batch"] == found["batch"] for one in replicas), found
+        assert [one["facts"]["wal"]["state"] for one in replicas] == ["held"] * 3
+        acknowledged = [one["acknowledged"] for one in replicas if not one["is_leader"]]
+        assert all(began_ms <= ack["by_ms"] <= ended_ms for ack in acknowledged), found
     call(cluster, 1, "DELETE", "/admin/topics/explained")
 
 

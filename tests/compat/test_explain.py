@@ -72,6 +72,9 @@ def test_a_record_from_its_producer_to_its_groups(node: ChronikNode) -> None:
         "offsets 0 to 2, 3 records",
         "committed, of billing-1",
         "byte 0",
+        "; wal/000000000000.wal, byte ",
+        "none: chronik has no tiered storage",
+        "neither batch nor node keeps",
         "to everybody (high watermark 4, last stable offset 4)",
         "searchable is false",
     ):

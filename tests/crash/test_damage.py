@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from chronik.cli import build
 from tests.compat.clients import Confluent
 from tests.crash.load import Ledger, lost_records, read_partition, strange_records, write
 from tests.node import ChronikNode
@@ -118,6 +120,27 @@ def test_a_flipped_bit_in_the_middle_of_the_wal_is_told_and_the_rest_served(
     missing = [value for (_, offset), value in ledger.acknowledged.items() if rows.get(offset) != value]
     assert len(missing) <= 3, "no more than the one batch that the disk lost"
     assert all(b"record 100" in value or b"record 99" in value for value in missing)
+
+
+def test_verify_repairs_what_the_rest_of_the_directory_tells(filled: tuple[ChronikNode, Ledger]) -> None:
+    node, ledger = filled
+    for _ in range(2):  # so that there is a former checkpoint
+        node.stop()
+        node.start()
+    node.kill()
+    (segment,) = node.segment_files(TOPIC)
+    flip_bit_in(segment, b"writer 0 record 1000.")
+    flip_bit_in(segment, b"writer 0 record 1500.")
+    segment.with_suffix(".index").unlink(missing_ok=True)
+    overwrite(node.data_dir / "checkpoint", 20, b"damage")
+    verify = ["verify", str(node.data_dir)]
+    assert CliRunner().invoke(build("verify"), verify).exit_code == 1
+    repaired = CliRunner().invoke(build("verify"), [*verify, "--repair"])
+    assert repaired.output.count("written again from 000000000000.wal") == 2
+    assert CliRunner().invoke(build("verify"), verify).exit_code == 0
+    node.start()
+    check_intact(node, ledger)
+    check_goes_on(node, ledger)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -14,14 +14,23 @@ from chronik.published.documents import read_manifest
 from chronik.published.steps import META, PublishedStep
 from chronik.records.compression import Compression
 from chronik.replication.partition import Partition
-from chronik.storage.locating import BatchPlace, is_checkpointed, locate_batch, transaction_end
+from chronik.storage.locating import (
+    BatchPlace,
+    TooManyEntries,
+    is_checkpointed,
+    locate_batch,
+    locate_in_wal,
+    transaction_end,
+)
 
 __all__ = [
     "ArchiveState",
     "BatchFacts",
+    "FollowerAck",
     "IndexState",
     "RecordQuestion",
     "ReplicaFacts",
+    "WalState",
     "facts_here",
     "look_into_archive",
 ]
@@ -78,6 +87,26 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Files of that step, relative to the archive; none where the archive is an Iceberg or Delta table."""
 
 
+class WalState(msgspec.Struct, frozen=True, kw_only=True):
+    state: str
+    """held, waiting (not written yet), gone (its file was given up), unknown (too many entries after it)."""
+    file: str | None = None
+    """Relative to the data directory."""
+    position: int | None = None
+    round: int | None = None
+    """Number of the commit round that made it durable, unique on this node."""
+
+
+class FollowerAck(msgspec.Struct, frozen=True, kw_only=True):
+    """When a follower told the leader that it has the record on its disk, by the leader's clock."""
+
+    node_id: NodeId
+    after_ms: int | None
+    """It had not acknowledged it then; null: that is when it was written."""
+    by_ms: int
+    """It had acknowledged it then."""
+
+
 class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     log_start_offset: int
@@ -99,6 +128,10 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     index: IndexState | None
     """Only where the leader tells."""
     archive: ArchiveState
+    wal: WalState | None = None
+    """Null: the node is of a release that does not tell."""
+    followers: tuple[FollowerAck, ...] = ()
+    """Only where the leader tells, of records that were written since it leads."""
 
 
 async def facts_here(context: AdminContext, question: RecordQuestion) -> ReplicaFacts:
@@ -133,6 +166,42 @@ async def facts_here(context: AdminContext, question: RecordQuestion) -> Replica
         batch=None if place is None else _batch_facts(here, place),
         index=await _index_state(context, here, offset) if here.is_leader else None,
         archive=await _archive_state(context, question),
+        wal=None if place is None else await _wal_state(context, here, place, is_durable=stage != "memory"),
+        followers=_follower_acks(context, here, offset) if here.is_leader else (),
+    )
+
+
+async def _wal_state(
+    context: AdminContext, here: Partition, place: BatchPlace, *, is_durable: bool
+) -> WalState:
+    if not is_durable:
+        return WalState(state="waiting")
+    store = context.store
+    files = list(store.wal.files)
+    try:
+        found = await asyncio.to_thread(locate_in_wal, store.disk, files, here.log, place.header.base_offset)
+    except (TooManyEntries, OSError):
+        return WalState(state="unknown")
+    if found is None:
+        return WalState(state="gone")
+    return WalState(state="held", file=f"wal/{found.file_name}", position=found.position, round=found.round)
+
+
+def _follower_acks(context: AdminContext, here: Partition, offset: int) -> tuple[FollowerAck, ...]:
+    """A record that is older than the leadership was acknowledged to another leader, nobody knows when."""
+    if offset < here.leader_epoch_start_offset:
+        return ()
+    ago = context.services.now_ms() - asyncio.get_running_loop().time() * 1000
+
+    def wall_ms(seconds: float) -> int:
+        return round(ago + seconds * 1000)
+
+    return tuple(
+        FollowerAck(
+            node_id=peer, after_ms=None if ack.after is None else wall_ms(ack.after), by_ms=wall_ms(ack.by)
+        )
+        for peer, progress in here.followers.items()
+        if (ack := progress.when_acknowledged(offset)) is not None
     )
 
 

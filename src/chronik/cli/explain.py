@@ -193,9 +193,19 @@ def _show(found: dict[str, Any]) -> None:
                 known.get("durable_end_offset"),
                 known.get("high_watermark"),
                 _has_it(one, found["offset"]),
+                _acknowledged(one),
             )
         )
-    headings = ("#replica", "role", "#start", "#end", "#durable to", "#watermark", "this record")
+    headings = (
+        "#replica",
+        "role",
+        "#start",
+        "#end",
+        "#durable to",
+        "#watermark",
+        "this record",
+        "acknowledged",
+    )
     print_table(headings, rows)
     if found["groups"]:
         passed = [(one["group"], one["committed"], _passed(one)) for one in found["groups"]]
@@ -213,6 +223,14 @@ def _has_it(replica: dict[str, Any], offset: int) -> str:
     return str(known["stage"])
 
 
+def _acknowledged(replica: dict[str, Any]) -> str:
+    """When a follower told the leader that it has the record."""
+    ack = replica["acknowledged"]
+    if ack is None:
+        return "" if replica["is_leader"] else "unknown"
+    return f"by {_time(ack['by_ms'])}"
+
+
 def _passed(group: dict[str, Any]) -> str:
     if group["problem"] is not None:
         return str(group["problem"])
@@ -227,13 +245,25 @@ def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         written = "" if known["is_in_file"] else ", not written out yet"
         where = f"node {found['told_by']}: {known['segment']}, byte {known['position']:,}{written}"
         lines.append(("segment", where))
-    lines.append(("WAL", _STAGES[known["stage"]]))
+    lines.append(("WAL", _STAGES[known["stage"]] + _wal_place(known["wal"])))
     lines.append(("visible", _visible(found)))
     index, archive = found["index"], found["archive"]
     if index is not None:
         lines.append(("search index", _INDEX.get(index["state"]) or _reached(index, "indexed", "index")))
     lines.append(("archive", _ARCHIVE.get(archive["state"]) or _archived(archive)))
+    lines.append(("remote object", "none: chronik has no tiered storage"))
     return lines
+
+
+def _wal_place(wal: dict[str, Any] | None) -> str:
+    if wal is None or wal["state"] == "waiting":
+        return ""
+    if wal["state"] == "held":
+        return f"; {wal['file']}, byte {wal['position']:,}, round {wal['round']}"
+    return {
+        "gone": "; the WAL does not hold it any more",
+        "unknown": "; whether the WAL still holds it is not known: too many entries came after",
+    }[wal["state"]]
 
 
 def _content_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -278,6 +308,7 @@ def _batch_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     records = counted(batch["record_count"], "record")
     size = human_bytes(batch["size_bytes"])
     lines = [("batch", f"{span}, {records}, {size}, {codec}, leader epoch {batch['leader_epoch']}")]
+    lines.append(("client", "not known: neither batch nor node keeps the id and address of who wrote it"))
     if batch["producer_id"] is None:
         return [*lines, ("producer", "neither idempotent nor transactional")]
     who = f"id {batch['producer_id']}, epoch {batch['producer_epoch']}"

@@ -31,18 +31,31 @@ def assigned_replicas(folders: Iterable[str]) -> Assigned | None:
     if not states:
         return None
     state = max(states, key=lambda each: each.applied_index)
-    default = state.broker_configs.get("", {}).get("log.cleanup.policy", "delete")
     return Assigned(
         replicas={
             (topic.name, number): len(partition.replicas)
             for topic in state.topics.values()
             for number, partition in enumerate(topic.partitions)
         },
-        compacted=frozenset(
-            topic.name
-            for topic in state.topics.values()
-            if "compact" in topic.configs.get("cleanup.policy", default)
-        ),
+        compacted=_compacted(state),
+    )
+
+
+def compacted_topics(folder: Path) -> frozenset[str]:
+    """As far as the metadata of one data directory can be read."""
+    try:
+        state = _state(folder)
+    except Exception:  # commands of which those before are lost may fail in any way
+        return frozenset()
+    return _compacted(state) if state is not None else frozenset()
+
+
+def _compacted(state: ClusterState) -> frozenset[str]:
+    default = state.broker_configs.get("", {}).get("log.cleanup.policy", "delete")
+    return frozenset(
+        topic.name
+        for topic in state.topics.values()
+        if "compact" in topic.configs.get("cleanup.policy", default)
     )
 
 

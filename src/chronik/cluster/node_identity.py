@@ -13,15 +13,15 @@ from chronik.metadata.state import ClusterState
 from chronik.storage.disk import Disk, read_whole, write_atomically
 
 KEY_FILE: Final = "node.key"
-_KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32
 
 
 def own_key(disk: Disk, root: Path, random_bytes: Callable[[int], bytes]) -> NodeKey:
     """This node's key, drawn once and kept in its data directory. Blocking."""
     path = root / KEY_FILE
     seed = read_whole(disk, path)
-    if seed is None or len(seed) != _KEY_BYTES:
-        seed = random_bytes(_KEY_BYTES)
+    if seed is None or len(seed) != KEY_BYTES:
+        seed = random_bytes(KEY_BYTES)
         disk.make_directory(root)
         write_atomically(disk, path, seed)
     return NodeKey(seed)

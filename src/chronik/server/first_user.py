@@ -21,7 +21,7 @@ from chronik.security.acls import CLUSTER_NAME, WILDCARD, AclBinding, Operation,
 from chronik.security.principals import user_principal
 from chronik.security.scram import ITERATIONS_DEFAULT, MECHANISMS, SALT_BYTES, Credential, make_credential
 
-__all__ = ["FILE_NAME", "admit_first_user", "write_first_user"]
+__all__ = ["FILE_NAME", "admit_first_user", "check_first_user", "write_first_user"]
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,21 @@ def write_first_user(data_dir: Path, user: str, password: str) -> Path:
     return path
 
 
+def check_first_user(path: Path) -> None:
+    """Raises MsgspecError if the file is damaged."""
+    _read(path)
+
+
+def _read(path: Path) -> _FirstUser:
+    return msgspec.json.decode(path.read_bytes(), type=_FirstUser)
+
+
 async def admit_first_user(data_dir: Path, metadata: MetadataStore) -> str | None:
     """Make the user that the file names, if there is a file and nobody yet; its name."""
     path = data_dir / FILE_NAME
     if not path.exists():
         return None
-    given = msgspec.json.decode(path.read_bytes(), type=_FirstUser)
+    given = _read(path)
     if metadata.state.security.users:
         log.warning("%s is not needed: the cluster has users already; delete it", path)
         return None

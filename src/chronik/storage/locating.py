@@ -1,4 +1,4 @@
-"""Where one record lies: its batch, the segment file and the position in it, and whether a checkpoint has it.
+"""Where one record lies: its batch, the segment and the WAL file with it, and whether a checkpoint has it.
 
 For people who ask after a record. Nothing that serves clients goes this way.
 """
@@ -6,19 +6,38 @@ For people who ask after a record. Nothing that serves clients goes this way.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from chronik.records.batch import BatchHeader
+from chronik.records.batch import BatchHeader, headers
 from chronik.records.reader import read_marker
 from chronik.storage import checkpoint
-from chronik.storage.disk import Disk, IoThread
+from chronik.storage.disk import Disk, File, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log import PartitionLog
 from chronik.storage.segment import Segment
+from chronik.storage.wal import WalFile
+from chronik.storage.wal_format import (
+    ENTRY_HEADER_BYTES,
+    EntryHeader,
+    WalEntryKind,
+    decode_header,
+)
 
-__all__ = ["BatchPlace", "is_checkpointed", "locate_batch", "transaction_end"]
+__all__ = [
+    "BatchPlace",
+    "TooManyEntries",
+    "WalPlace",
+    "is_checkpointed",
+    "locate_batch",
+    "locate_in_wal",
+    "transaction_end",
+]
+
+WAL_ENTRIES_READ_MAX: Final = 20_000
+"""Headers that are looked through for one batch, from the newest file on."""
 
 
 class BatchPlace(NamedTuple):
@@ -56,6 +75,67 @@ def _in_files(segments: list[Segment], offset: int) -> BatchPlace | None:
 def _place(header: BatchHeader, segment: Segment, position: int, batch: bytes) -> BatchPlace:
     marker = read_marker(batch) if header.is_control else None
     return BatchPlace(header, segment.path, position, None if marker is None else marker.is_commit)
+
+
+class WalPlace(NamedTuple):
+    file_name: str
+    position: int
+    """Of the entry."""
+    round: int
+    """Number of the commit round that made it durable, unique on this node."""
+
+
+class TooManyEntries(Exception):
+    """The batch was not among the newest `WAL_ENTRIES_READ_MAX` entries; it may be in an older one."""
+
+
+def locate_in_wal(
+    disk: Disk, files: Sequence[WalFile], log_: PartitionLog, base_offset: int
+) -> WalPlace | None:
+    """Blocking. The newest entry with the batch; None if the WAL does not hold it any more."""
+    key, room = (log_.topic_id_bytes, log_.tp.partition), WAL_ENTRIES_READ_MAX
+    for file in reversed(files):
+        if not disk.exists(file.path):
+            continue  # given up meanwhile
+        opened = disk.open(file.path)
+        try:
+            walked, found = _append_at_or_before(opened, file.first_sequence, key, base_offset, room)
+            if found is not None:
+                position, header = found
+                payload = opened.read_at(position + ENTRY_HEADER_BYTES, header.payload_bytes)
+                if any(batch.base_offset == base_offset for _, batch in headers(payload)):
+                    return WalPlace(file.path.name, position, header.round)
+        finally:
+            opened.close()
+        room -= walked
+        if room <= 0:
+            raise TooManyEntries
+    return None
+
+
+def _append_at_or_before(
+    file: File, first_sequence: int, key: tuple[bytes, int], base_offset: int, room: int
+) -> tuple[int, tuple[int, EntryHeader] | None]:
+    """How many entries were looked at, and the last append at or before the offset that was not taken back.
+
+    Behind the file's own entries may be those of an earlier use, with lower sequence numbers.
+    """
+    position = walked = 0
+    sequence = first_sequence - 1
+    found: tuple[int, EntryHeader] | None = None
+    while walked < room:
+        header = decode_header(file.read_at(position, ENTRY_HEADER_BYTES).ljust(ENTRY_HEADER_BYTES, b"\0"))
+        if header is None or header.sequence <= sequence:
+            break
+        sequence = header.sequence
+        if (header.topic_id, header.partition) == key and header.offset <= base_offset:
+            if header.kind == WalEntryKind.APPEND:
+                found = position, header
+            elif header.kind in (WalEntryKind.TRUNCATE, WalEntryKind.RESET):
+                found = None
+        position += ENTRY_HEADER_BYTES + header.payload_bytes
+        walked += 1
+    return walked, found
 
 
 def transaction_end(log_: PartitionLog, header: BatchHeader) -> str | None:

@@ -17,6 +17,7 @@ from chronik.records.batch import read_header
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.storage.locating import is_checkpointed, locate_batch
+from chronik.storage.wal_format import ENTRY_HEADER_BYTES, decode_header
 from tests.unit.admin.support import Http, with_node
 
 TP = TopicPartition("orders", 0)
@@ -56,6 +57,12 @@ def test_a_records_batch_place_and_transaction(tmp_path: Path) -> None:
         assert [one["producer_id"] is None for one in batches] == [True] + 5 * [False]
         assert {(one["high_watermark"], one["last_stable_offset"]) for one in found} == {(6, 5)}
         assert {one["replicas"][0]["facts"]["stage"] for one in found} == {"wal"}
+        for offset, one in enumerate(found):
+            wal = one["replicas"][0]["facts"]["wal"]
+            data = (tmp_path / wal["file"]).read_bytes()
+            entry = decode_header(data[wal["position"] : wal["position"] + ENTRY_HEADER_BYTES])
+            assert entry is not None
+            assert (wal["state"], entry.offset, entry.round) == ("held", offset, wal["round"])
 
         await node.parts.store.checkpoint()
         log = node.parts.replicas.leader(TP).log

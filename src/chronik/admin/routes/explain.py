@@ -13,6 +13,7 @@ from chronik.admin.errors import HttpError
 from chronik.admin.explaining import (
     ArchiveState,
     BatchFacts,
+    FollowerAck,
     IndexState,
     RecordQuestion,
     ReplicaFacts,
@@ -39,6 +40,8 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     facts: ReplicaFacts | None = None
     """Null when the node did not answer."""
     problem: str | None = None
+    acknowledged: FollowerAck | None = None
+    """Null: not yet, or not known, as of records that were written before the leader began to lead."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaReport]
     index: IndexState | None
     archive: ArchiveState
+    remote: None = None
+    """Always null: there is no tiered storage, so no copy in an object store."""
 
 
 @endpoint(
@@ -105,6 +110,8 @@ async def explain(call: HttpCall) -> Explanation:
         problems = "; ".join(f"node {one.node_id}: {one.problem}" for one in reports)
         raise Unavailable(f"no replica of {topic.name}-{query.partition} answers ({problems})")
     _require_within(question, facts)
+    acks = {ack.node_id: ack for one in reports if one.facts is not None for ack in one.facts.followers}
+    reports = [msgspec.structs.replace(one, acknowledged=acks.get(one.node_id)) for one in reports]
     return Explanation(
         topic=topic.name,
         topic_id=question.topic_id,
