@@ -1,6 +1,8 @@
 """OPEN before its metadata (S13): it waits, is answered when the partition appears, is given back in time.
 
 On a virtual clock.
+
+Guards T02.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every node keeps for good is bounded in bytes: by name, by request and altogether."""
+"""What every node keeps for good is bounded in bytes: by name, by request and altogether (R05)."""
 
 from __future__ import annotations
 
