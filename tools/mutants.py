@@ -364,6 +364,7 @@ MUTANTS = (
         "timeout(min(wait, RETRY_SECONDS) +",
         "timeout((30.0 if failures else wait) +",
         failure="T03",
+        is_quick=True,
     ),
     Mutant(
         "the first replica leads, alive or not",
