@@ -5,7 +5,8 @@ sync and chronik does. Each round of each load has a cluster of its own, just st
 so that no figure depends on what ran before it; the table shows medians. `--warm` runs a
 round's loads on one cluster, so that the later ones find Apache Kafka's code compiled.
 
-Each figure with a bar is green or red; the exit code is 1 if any is red.
+Each figure with a bar is green or red; the exit code is 1 if any is red. What is aimed at beyond the bar is
+green or yellow, and named below the table where it is missed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bars import end, unmeasured, verdict
-from bench.cluster_inside import BESIDE_DATA, DIFFERING, STAGES, WATERMARK, agreement, inside
+from bench.cluster_dead import REFUSED, STALL, dead_follower
+from bench.cluster_inside import (
+    BESIDE_DATA,
+    DIFFERING,
+    STAGES,
+    ULTRA,
+    WATERMARK,
+    agreement,
+    inside,
+    with_ultra,
+)
 from bench.cluster_loads import (
     Brokers,
     Results,
@@ -75,6 +86,8 @@ def _stage(stage: str, share: str = "p50 ms") -> str:
 AIMS = {
     "one message acks=all, p50 ms": Aim("S02", "< 10"),
     "one message acks=all, p99 ms": Aim("S02", "< 20"),
+    STALL: Aim("S02", "< 1.5"),
+    REFUSED: Aim("S02", "< 20"),
     "128 threads acks=all, msg/s": Aim("S03", "> 652"),
     "128 threads acks=all, p50 ms": Aim("S03", "< 86"),
     "128 threads acks=all, p95 ms": Aim("S03", "< 200"),
@@ -90,6 +103,8 @@ AIMS = {
     _stage("applied", "p99 ms"): Aim("S06", "< 10"),
     _stage("followers", "p99 ms"): Aim("S06, S16", "< 10"),
     BESIDE_DATA: Aim("S16", "< 50"),
+    f"{ULTRA}, p50 ms": Aim("S17", "<= 2"),
+    f"{ULTRA}, p99 ms": Aim("S17", "< 10"),
     "auto-create and produce, p50 ms": Aim("S12", "< 50"),
     "topic named by every node, p99 ms": Aim("S14", "< 100"),
     "100 topics at once, named by every node, s": Aim("S14", "< 5"),
@@ -109,6 +124,10 @@ AIMS = {
 }
 
 
+ELSEWHERE = (
+    "S05 (produce beside the search indexer) is measured by make bench-query, S20 (WAL profiles) by make "
+    "bench-profiles, L05 and T33 by make bench-partitions, T32 by make bench-history"
+)
 Load = tuple[str, Callable[[Brokers], Results]]
 
 
@@ -133,6 +152,8 @@ def loads(scale: float) -> list[list[Load]]:
         [("paced", lambda b: paced(b, max(10, int(30 * scale))))],
         [("paced finely", lambda b: paced_finely(b, max(10, int(30 * scale))))],
         [("inside", lambda b: inside(b, max(50, int(500 * scale))))],
+        [("ultra", lambda b: with_ultra(b, max(50, int(200 * scale))))],
+        [("dead follower", dead_follower)],
         [("killed leader", killed_leader)],
     ]
 
@@ -183,6 +204,16 @@ def measure(kind: str, group: list[Load], figures: Figures, console: Console) ->
             console.print(f"[dim]{kind}: {name} ({time.monotonic() - began:.0f} s): {told}[/dim]")
 
 
+def below_aim(figures: Figures) -> list[str]:
+    """Figures that reach their bar, or not, and miss what is aimed at beyond it."""
+    return [
+        f"{figure} {aim.wish}: {statistics.median(own):,.2f}"
+        for figure, aim in AIMS.items()
+        if aim.wish and (own := figures.get(figure, {}).get("chronik"))
+        if not verdict(aim.wish, statistics.median(own))
+    ]
+
+
 def _wished(wish: str, own: float | None) -> str:
     if not wish or own is None:
         return wish
@@ -191,10 +222,10 @@ def _wished(wish: str, own: float | None) -> str:
 
 def table(figures: Figures) -> tuple[Table, list[str]]:
     """All figures, and the names of those that miss their bar."""
-    out = Table(title="three nodes of chronik beside three of Apache Kafka 4.1")
+    out = Table(title="three nodes of chronik beside three of Apache Kafka 4.1", caption=ELSEWHERE)
     out.add_column("row")
     out.add_column("figure")
-    for heading in ("Apache Kafka", "chronik", "ratio", "bar", "aim"):
+    for heading in ("Apache Kafka", "chronik", "ratio", "bar (or red)", "aim (or yellow)"):
         out.add_column(heading, justify="right")
     missed = []
     order = list(AIMS)
@@ -244,6 +275,8 @@ def main() -> int:
     if not options.load and options.only != "kafka":
         measured = [figure for figure, found in figures.items() if found.get("chronik")]
         complaints += unmeasured(AIMS, measured)
+    for figure in below_aim(figures):
+        console.print(f"[yellow]below the aim: {figure}[/yellow]")
     return end(console, complaints)
 
 

@@ -24,6 +24,7 @@ STAGES = {
     "applied": "metadata applied where it was asked for",
     "followers": "metadata applied on a follower",
 }
+ULTRA = "metadata in the leader's WAL with the profile ultra"
 SHARES = {"p50 ms": 0.5, "p99 ms": 0.99}
 BOUNDS = (*SECONDS, math.inf)
 WATERMARK = "watermark known to a follower, p99 ms"
@@ -69,6 +70,28 @@ def stages(cluster: Cluster, count: int) -> Results:
         for stage, figure in STAGES.items()
         for name, share in SHARES.items()
     }
+
+
+def with_ultra(brokers: Brokers, count: int) -> Results:
+    """The metadata log's own writes with the WAL profile `ultra` (S17). Nodes are as before afterwards."""
+    if not isinstance(brokers, Cluster):
+        return {}
+    metric, label = "chronik_metadata_write_seconds", "stage"
+    _restart_each(brokers, "ultra")
+    try:
+        before, admin = scrape(brokers, metric, label), admin_of(brokers)
+        for number in range(count):
+            create(admin, f"ultra-{number}")
+        after = scrape(brokers, metric, label)
+    finally:
+        _restart_each(brokers, "high")
+    return {f"{ULTRA}, {name}": quantile_ms(before, after, "wal", share) for name, share in SHARES.items()}
+
+
+def _restart_each(cluster: Cluster, profile: str) -> None:
+    for node_id in cluster.nodes:
+        cluster.restart(node_id, env={"CHRONIK_WAL_PROFILE": profile})
+        cluster.wait_in_sync(node_id)
 
 
 def beside_data(cluster: Cluster, count: int) -> Results:

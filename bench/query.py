@@ -2,6 +2,8 @@
 
 One node with its query process; three for topics. Figures count on a machine that does nothing else; ratios
 come from rounds by turns. `--scale 0.02` runs everything on a fiftieth of the records.
+
+Guards S05.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Both brokers of a pair are up, one is driven at a time, in alternating order. Fo
 in `bench.compare`: brokers that were just started for the round, and brokers that are warm. Apache Kafka's
 own tools are the clients. CPU is the broker's alone, per million records; its ratio is Apache Kafka's figure
 by chronik's, so that more is better in every line.
+
+Guards X01, X03.
 """
 
 from __future__ import annotations

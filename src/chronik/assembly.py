@@ -26,6 +26,7 @@ from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.links.connections import Acceptor
+from chronik.metadata.budget import MetadataBudget
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metrics import WriteStages
@@ -104,7 +105,8 @@ def build_quorum(settings: Settings, store: LogStore, rng: random.Random) -> Quo
         rng=rng,
         stages=stages,
     )
-    metadata = MetadataStore(raft, origin=rng.getrandbits(63), stages=stages)
+    budget = MetadataBudget(settings.metadata_bytes_max)
+    metadata = MetadataStore(raft, origin=rng.getrandbits(63), stages=stages, budget=budget)
     status = ClusterStatus(settings=settings, raft=raft, transport=transport, metadata=metadata)
     known = KnownNodes(
         configured=[peer.id for peer in settings.peers],

@@ -21,7 +21,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from chronik.client_state import BYTES_MAX
 from chronik.config_file import Address, ConfigError, Peer, convert, nearest, shown
-from chronik.model import Limits
+from chronik.model import METADATA_BYTES_MAX, Limits
 
 __all__ = ["Address", "ConfigError", "Peer", "Setting", "Settings", "is_loopback", "table"]
 
@@ -187,6 +187,13 @@ class Settings:
         "sessions, producer ids and transactional ids, each with a fixed part of it",
         minimum=_MIB,
         maximum=_INT64_MAX,
+    )
+    metadata_bytes_max: int = _setting(
+        METADATA_BYTES_MAX,
+        "what clients may make the cluster's metadata grow to: topics, partitions, configs, users, ACLs, "
+        "quotas, delegation tokens. Set the same on every node: one that fell behind gets it in one message",
+        minimum=_MIB,
+        maximum=60 * _MIB,
     )
     open_segments_max: int | None = _setting(
         None,

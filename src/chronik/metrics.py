@@ -331,6 +331,17 @@ _TABLE: Final = (
         "How often there was no room for more of a kind; for producer_ids, older ones were forgotten.",
         ("kind",),
     ),
+    Metric(
+        "chronik_metadata_bytes",
+        "gauge",
+        "Size of the cluster's metadata, about: topics, partitions, configs, users, ACLs, quotas, tokens.",
+    ),
+    Metric(
+        "chronik_metadata_bytes_max", "gauge", "What it may take; beyond it changes that add are refused."
+    ),
+    Metric("chronik_metadata_refused_total", "counter", "Changes of metadata refused here for their size."),
+    Metric("chronik_cluster_partitions", "gauge", "Partitions of all topics of the cluster."),
+    Metric("chronik_cluster_partitions_max", "gauge", "How many the cluster takes."),
     Metric("chronik_committed_offsets", "gauge", "Offsets committed to groups coordinated here."),
     Metric("chronik_producer_ids", "gauge", "Producer ids that the partitions here remember."),
     # groups

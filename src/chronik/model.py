@@ -171,6 +171,18 @@ class Pressure(Protocol):
         """Call back once, when it is no longer full."""
 
 
+METADATA_BYTES_MAX: Final = 48 * 1024 * 1024
+"""What clients may make the cluster's metadata grow to, about, unless a setting says otherwise."""
+NAME_BYTES_MAX: Final = 1024
+"""Names that clients give and every node keeps for good: users, principals, hosts, groups, entities."""
+
+
+def check_name_bytes(what: str, name: str) -> None:
+    """ValueError if a name is too long to be kept."""
+    if len(name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+        raise ValueError(f"{what} has at most {NAME_BYTES_MAX} bytes")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Upper bounds of everything a peer could make grow."""

@@ -1,4 +1,4 @@
-"""The console as a person uses it."""
+"""The console as a person uses it (H07)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup taken under load and restored into an empty cluster: the same records, one by one."""
+"""A backup taken under load and restored into an empty cluster: the same records, one by one (O04)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that are compacted each at its own time have the same last values, whoever is asked."""
+"""Replicas that are compacted each at its own time have the same last values, whoever is asked (L03)."""
 
 from __future__ import annotations
 

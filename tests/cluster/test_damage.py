@@ -1,4 +1,7 @@
-"""A leader's disk loses a bit of a sealed segment: readers miss nothing, and the file is whole again."""
+"""A leader's disk loses a bit of a sealed segment: readers miss nothing, and the file is whole again.
+
+Guards R07.
+"""
 
 from __future__ import annotations
 

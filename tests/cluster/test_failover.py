@@ -1,4 +1,4 @@
-"""Nodes die, freeze and lose sight of each other under load: nothing acknowledged is ever lost."""
+"""Nodes die, freeze and lose sight of each other under load: nothing acknowledged is ever lost (S23)."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from chronik.testing import Cluster
 from tests.cluster.conftest import Figure
 from tests.cluster.load import Load
+from tests.cluster.test_http import call
 
 PARTITIONS = 3
 FALLBACK = {"CHRONIK_DISABLE_METADATA_WAL": "true"}
@@ -52,11 +54,11 @@ def test_a_cluster_of_both_kinds_works_under_load(cluster: Cluster, topic: str) 
             cluster.wait_for(
                 lambda: all(len(cluster.isr_of(topic, p)) == 3 for p in range(PARTITIONS)), "all are in sync"
             )
-            before = carried(cluster)
+            before, fell_back = carried(cluster), fallbacks(cluster)
             for number in range(10):
                 cluster.create_topic(f"{topic}-{number}", partitions=PARTITIONS)
             load.wait_acked(20)
-            after = carried(cluster)
+            after, fell_back_since = carried(cluster), fallbacks(cluster)
     finally:
         cluster.restart(other, env={"CHRONIK_DISABLE_METADATA_WAL": "false"})
     assert not load.failures
@@ -64,6 +66,8 @@ def test_a_cluster_of_both_kinds_works_under_load(cluster: Cluster, topic: str) 
         used, unused = ("raft", "metadata") if node_id == other else ("metadata", "raft")
         assert after[node_id][used]["messages"] > before[node_id][used]["messages"]
         assert after[node_id][unused] == before[node_id][unused]
+        # The metric follows the counters: only the node without the metadata WAL falls back.
+        assert (fell_back_since[node_id] > fell_back[node_id]) == (node_id == other)
     sent = sum(after[one][to]["entries"] - before[one][to]["entries"] for one in after for to in after[one])
     assert sent >= 2 * 10, "ten topics, to both of the leader's followers"
     load.check()
@@ -73,6 +77,20 @@ def test_a_cluster_of_both_kinds_works_under_load(cluster: Cluster, topic: str) 
 def carried(cluster: Cluster) -> dict[int, dict[str, dict[str, int]]]:
     """Appends and their answers that each node has sent, by link."""
     return {node_id: cluster.raft_status(node_id)["carried"] for node_id in cluster.nodes}
+
+
+def fallbacks(cluster: Cluster) -> dict[int, float]:
+    """What `/metrics` of each node says of messages that took the fallback."""
+    found = {}
+    for node_id in cluster.nodes:
+        families = text_string_to_metric_families(call(cluster, node_id, "GET", "/metrics"))
+        [found[node_id]] = [
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == "chronik_metadata_messages_total" and sample.labels["path"] == "fallback"
+        ]
+    return found
 
 
 @pytest.mark.timeout(120)

@@ -1,4 +1,7 @@
-"""From the release before to this one and back, node by node under load, until a person finalizes it."""
+"""From the release before to this one and back, node by node under load, until a person finalizes it.
+
+Guards O02.
+"""
 
 from __future__ import annotations
 

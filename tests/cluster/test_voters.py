@@ -1,4 +1,4 @@
-"""Five nodes of which three vote: what the others being down costs, and who votes in place of whom."""
+"""Five nodes of which three vote: what the others being down costs, and who votes in place of whom (N02)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that live on Kafka: Streams exactly once, Connect in distributed mode, MirrorMaker 2."""
+"""Programs that live on Kafka: Streams exactly once, Connect in distributed mode, MirrorMaker 2 (O06)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Helm chart: Helm renders it, the Kubernetes API knows every field, chronik reads its cluster file."""
+"""The Helm chart: Helm renders it, the Kubernetes API knows every field, chronik reads its cluster file.
+
+Guards O01.
+"""
 
 from __future__ import annotations
 

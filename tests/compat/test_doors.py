@@ -1,4 +1,4 @@
-"""Who gets in: what a start refuses, what HTTP shows beyond loopback, who is given the key."""
+"""Who gets in: what a start refuses, what HTTP shows beyond loopback, who is given the key (H02, R06)."""
 
 from __future__ import annotations
 

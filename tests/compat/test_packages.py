@@ -1,4 +1,7 @@
-"""What `make dist` makes: the same bytes each time, and a broker in an environment that has nothing else."""
+"""What `make dist` makes: the same bytes each time, and a broker in an environment that has nothing else.
+
+Guards O01.
+"""
 
 from __future__ import annotations
 

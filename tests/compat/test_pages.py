@@ -1,4 +1,4 @@
-"""Every command and program of the pages for readers runs as it stands there, but for addresses."""
+"""Every command and program of the pages for readers runs as it stands there, but for addresses (O05)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas as client libraries meet them: told in the answer, honoured, and nothing is lost."""
+"""Quotas as client libraries meet them: told in the answer, honoured, and nothing is lost (X04)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service manager hears from a node, and the unit file that relies on it."""
+"""What a service manager hears from a node, and the unit file that relies on it (O01)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Transactions and idempotence with unchanged clients: visibility, fencing, time-outs, offsets, tools."""
+"""Transactions and idempotence with unchanged clients: visibility, fencing, time-outs, offsets, tools.
+
+Guards L04.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files that a disk, a crash or a person damaged: the node comes up, says what is wrong, serves the rest."""
+"""Files that a disk, a crash or a person damaged: the node comes up, says what is wrong, serves the rest.
+
+Guards L02.
+"""
 
 from __future__ import annotations
 

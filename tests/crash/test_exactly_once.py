@@ -1,4 +1,7 @@
-"""Exactly once, with Apache Kafka's own transactional client, while broker and application are killed."""
+"""Exactly once, with Apache Kafka's own transactional client, while broker and application are killed.
+
+Guards L04.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments under acks=all load."""
+"""kill -9 at random moments under acks=all load (S23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fuzzers in short: each door for a few seconds, each with a restart (make fuzz: as long as you like)."""
+"""The fuzzers in short: each door for a few seconds, each with a restart (make fuzz: as long as you like).
+
+Guards R08.
+"""
 
 from __future__ import annotations
 

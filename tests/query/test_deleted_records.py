@@ -1,4 +1,4 @@
-"""What the log loses, searches lose: totals are those of a consumer that reads from the beginning."""
+"""What the log loses, searches lose: totals are those of a consumer that reads from the beginning (H04)."""
 
 from __future__ import annotations
 

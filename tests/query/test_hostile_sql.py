@@ -1,4 +1,4 @@
-"""SQL that is meant to hurt, on a real node: it costs its own answer and nothing else."""
+"""SQL that is meant to hurt, on a real node: it costs its own answer and nothing else (R02)."""
 
 from __future__ import annotations
 

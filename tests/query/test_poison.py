@@ -1,4 +1,4 @@
-"""A bad record costs that record alone: in search, in SQL, in its own topic and in others."""
+"""A bad record costs that record alone: in search, in SQL, in its own topic and in others (R03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search on a real node: what is written is found, and what goes wrong there stays there."""
+"""Search on a real node: what is written is found, and what goes wrong there stays there (H04)."""
 
 from __future__ import annotations
 

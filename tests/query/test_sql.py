@@ -1,4 +1,4 @@
-"""SQL on a real node: the same numbers as a full read, within limits."""
+"""SQL on a real node: the same numbers as a full read, within limits (H05)."""
 
 from __future__ import annotations
 

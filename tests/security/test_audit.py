@@ -1,4 +1,4 @@
-"""The audit log: refusals and changes by Kafka and by HTTP, read with the right, written by nodes."""
+"""The audit log: refusals and changes by Kafka and by HTTP, read with the right, written by nodes (X06)."""
 
 from __future__ import annotations
 

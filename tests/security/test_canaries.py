@@ -1,4 +1,7 @@
-"""No secret is written anywhere: each is planted, used rightly and wrongly, and looked for in everything."""
+"""No secret is written anywhere: each is planted, used rightly and wrongly, and looked for in everything.
+
+Guards X06.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers on the WAL and Raft ports of a real node, with and without TLS.
+"""Strangers on the WAL and Raft ports of a real node, with and without TLS (X05).
 
 Nothing is served, nothing stops, a client beside them is served, and memory stays within a budget.
 """

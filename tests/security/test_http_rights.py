@@ -1,4 +1,4 @@
-"""Every HTTP endpoint: without a login, without the right, with the right. Walks the app's own list."""
+"""Every HTTP endpoint: without a login, without the right, with the right. Walks the app's own list (X03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running cluster is closed, and its secrets and certificates are replaced, under load.
+"""A running cluster is closed, and its secrets and certificates are replaced, under load (X05, X07).
 
 The steps from open to closed are those of SECURITY.md: its blocks of settings are what the nodes are given.
 """

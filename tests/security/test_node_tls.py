@@ -1,4 +1,4 @@
-"""The WAL and Raft ports with mutual TLS: who gets in, and certificates that change while nodes run."""
+"""The WAL and Raft ports with mutual TLS: who gets in, and certificates that change while nodes run (X01)."""
 
 from __future__ import annotations
 

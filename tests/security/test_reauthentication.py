@@ -1,4 +1,4 @@
-"""A session ends and the client logs in again on the same connection (KIP-368), with nothing failed."""
+"""A session ends and the client logs in again on the same connection (KIP-368), with nothing failed (X02)."""
 
 from __future__ import annotations
 

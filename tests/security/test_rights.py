@@ -1,4 +1,4 @@
-"""Every API under every right, as in Apache Kafka; `--broker kafka` holds that to the same table."""
+"""Every API under every right, as in Apache Kafka; `--broker kafka` holds that to the same table (X03)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tools.mutants import MUTANTS, is_caught
 
 QUICK = [mutant for mutant in MUTANTS if mutant.is_quick]
 """Those that a few seeds notice."""
-SEEDS = 24
+SEEDS = 96
 """Several times as many as are needed, since every change of the code shuffles them."""
 
 

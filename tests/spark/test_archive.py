@@ -1,4 +1,4 @@
-"""The archive and index jobs: every record once, run by run, whatever the records are."""
+"""The archive and index jobs: every record once, run by run, whatever the records are (P03)."""
 
 from __future__ import annotations
 

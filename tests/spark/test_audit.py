@@ -1,4 +1,7 @@
-"""The audit finds what was planted in a copy of a cluster's data, and nothing in one that was left alone."""
+"""The audit finds what was planted in a copy of a cluster's data, and nothing in one that was left alone.
+
+Guards P04.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The official connector, unchanged, against a node: streams and writes. Batch reads are in test_read."""
+"""The official connector, unchanged, against a node: streams and writes. Batch reads are in test_read.
+
+Guards P06.
+"""
 
 from __future__ import annotations
 

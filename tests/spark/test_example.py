@@ -1,4 +1,4 @@
-"""The example runs as it stands and ends with a table and a plot."""
+"""The example runs as it stands and ends with a table and a plot (P07)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline file with every kind of sink, run twice: the second run adds what is new."""
+"""A pipeline file with every kind of sink, run twice: the second run adds what is new (P02)."""
 
 from __future__ import annotations
 

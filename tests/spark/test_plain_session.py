@@ -1,4 +1,4 @@
-"""A session as Spark makes it, without settings, in a program whose environment is not activated."""
+"""A session as Spark makes it, without settings, in a program whose environment is not activated (O07)."""
 
 from __future__ import annotations
 

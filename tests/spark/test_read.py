@@ -1,4 +1,4 @@
-"""Batch and stream reads, beside the official connector where it can say the same."""
+"""Batch and stream reads, beside the official connector where it can say the same (P01)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on a real Spark master with two workers: as the documentation says, and with a worker killed."""
+"""Jobs on a real Spark master with two workers: as the documentation says, and with a worker killed (P05)."""
 
 from __future__ import annotations
 

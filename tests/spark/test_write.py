@@ -1,4 +1,4 @@
-"""Batch and stream writes: all or nothing, and once."""
+"""Batch and stream writes: all or nothing, and once (P01)."""
 
 from __future__ import annotations
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from bench import compaction, compare, history, profiles, query
+from bench import compaction, compare, history, partitions, profiles, query
 from bench.bars import end, unmeasured, verdict
 from bench.chart import draw
-from bench.cluster import AIMS, table
+from bench.cluster import AIMS, below_aim, table
 from bench.cluster_inside import quantile
 from bench.pages import with_figures
 from bench.windows import percentile
 from bench.workloads import Workload
 from chronik.storage.wal import PROFILES
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_no_samples_are_an_error() -> None:
@@ -38,6 +41,29 @@ def test_what_misses_its_bar_is_named() -> None:
     slow, quick = "one message acks=all, p99 ms", "long poll answered after the commit, p50 ms"
     _, missed = table({slow: {"kafka": [10.0], "chronik": [21.0]}, quick: {"chronik": [0.2]}, "other": {}})
     assert missed == [slow]
+
+
+def test_what_misses_its_aim_alone_is_named_apart_from_what_misses_its_bar() -> None:
+    """S03 has a floor and, beyond it, an aim."""
+    rate = "128 sends by librdkafka acks=all, msg/s"
+    for own, is_missed, is_below in (
+        (14_000.0, True, True),
+        (17_000.0, False, True),
+        (21_000.0, False, False),
+    ):
+        figures = {rate: {"chronik": [own]}}
+        assert table(figures)[1] == [rate] * is_missed
+        assert [line.split(" >=")[0] for line in below_aim(figures)] == [rate] * is_below
+    assert below_aim({}) == []
+
+
+def test_the_table_names_the_benches_of_figures_that_it_does_not_have() -> None:
+    caption = str(table({})[0].caption)
+    targets = re.findall(r"make (bench-[a-z]+)", caption)
+    made = set(re.findall(r"^(bench-[a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert {"S05", "S20"} <= set(re.findall(r"[SLT]\d\d", caption))
+    assert targets
+    assert set(targets) <= made
 
 
 def test_a_bar_that_nobody_measured_is_missed() -> None:
@@ -62,6 +88,34 @@ def test_readers_of_history_that_hurt_are_named() -> None:
     assert history.report(quiet, quiet, 1e6) == []
     assert len(history.report(quiet, hurt, 1e6)) == len(history.RATIOS_MAX)
     assert history.report(quiet, quiet, 0.0) == ["no history was read"]
+
+
+IDLE = partitions.Idle(0, 0.0, 0.5, 48.0, 1.0)
+QUIET = partitions.Idle(10_000, 5.0, 0.7, 89.0, 1.1)
+
+
+def test_idle_partitions_that_cost_nothing_much_miss_no_bar() -> None:
+    assert partitions.kb_each(IDLE, QUIET) == pytest.approx(4.1)
+    assert partitions.judge_idle(IDLE, QUIET) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"memory_mb": 48.0 + 10_000 * partitions.IDLE_KB_MAX / 1000 + 1}, "an idle partition takes"),
+        ({"record_ms": partitions.IDLE_LATENCY_RATIO_MAX + 0.01}, "a record takes"),
+        ({"start_s": 0.5 * partitions.IDLE_START_RATIO_MAX + 0.01}, "the start takes"),
+    ],
+)
+def test_idle_partitions_that_cost_too_much_are_named(changed: dict[str, float], named: str) -> None:
+    """L05, T33."""
+    [miss] = partitions.judge_idle(IDLE, QUIET._replace(**changed))
+    assert miss.startswith(named)
+
+
+def test_a_round_with_a_sync_for_each_partition_is_named() -> None:
+    assert partitions.judge_rounds({1: 1.0, 100: 1.0}) == []
+    assert partitions.judge_rounds({1: 1.0, 100: 2.0}) == ["100 dirty partitions: 2.0 syncs a round, not 1"]
 
 
 def test_the_page_has_the_figures_of_every_profile() -> None:

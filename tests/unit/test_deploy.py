@@ -1,4 +1,4 @@
-"""What deploy/ names exists: metrics, settings, flags, values. The checks can fail."""
+"""What deploy/ names exists: metrics, settings, flags, values. The checks can fail (H03)."""
 
 from __future__ import annotations
 

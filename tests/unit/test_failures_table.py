@@ -12,7 +12,10 @@ from tools.mutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "TESTING.md").read_text()
 ROWS = re.findall(r"^\| (T\d\d) \|.*\| (.*) \|$", PAGE, re.MULTILINE)
-PLANTED = re.findall(r"^\| ([SLHORX]\d\d(?:, [A-Z]\d\d)*) \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
+SECTION = PAGE.split("\n## Requirements and what shows that their tests can fail\n")[1].split("\n## ")[0]
+PLANTED = re.findall(
+    r"^\| ((?:[SKLHPXRNO]\d\d|runbook|guards)(?:, [A-Z]\d\d)*) \| (.*) \| (.*) \|$", SECTION, re.MULTILINE
+)
 
 
 def test_every_failure_has_a_row() -> None:
@@ -35,6 +38,12 @@ def test_what_the_simulator_should_notice_is_planted(failure: str, caught: str) 
     planted = {mutant.name for mutant in MUTANTS if mutant.failure == failure}
     assert set(re.findall(r'"([^"]+)"', caught)) == planted
     assert bool(planted) is ("tests/sim/" in caught)
+
+
+def test_no_row_of_a_planted_defect_is_passed_over() -> None:
+    header, line, *rows = [row for row in SECTION.splitlines() if row.startswith("|")]
+    assert (header, line) == ("| id | test | planted defect that it caught |", "|---|---|---|")
+    assert len(rows) == len(PLANTED) > 30
 
 
 @pytest.mark.parametrize(("requirement", "tests", "defect"), PLANTED)

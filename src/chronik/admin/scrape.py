@@ -211,6 +211,15 @@ class NodeCollector:
         yield _histograms(
             "chronik_metadata_command_seconds", {(name,): seconds for name, seconds in commands.items()}
         )
+        budget = context.services.metadata.budget
+        yield from _family("chronik_metadata_bytes", {(): context.state.size_bytes})
+        yield from _family("chronik_metadata_bytes_max", {(): budget.bytes_max})
+        yield from _family("chronik_metadata_refused_total", {(): budget.refused})
+        partitions = sum(len(topic.partitions) for topic in context.state.topics.values())
+        yield from _family("chronik_cluster_partitions", {(): partitions})
+        yield from _family(
+            "chronik_cluster_partitions_max", {(): context.services.limits.cluster_partitions_max}
+        )
         raft = context.raft_status()
         yield from _family("chronik_metadata_apply_queue_depth", {(): raft.apply_queue_depth})
         yield from _family("chronik_event_bus_depth", {(): raft.event_bus_depth})

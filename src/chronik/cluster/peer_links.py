@@ -85,6 +85,14 @@ class PeerLinks:
             case _:
                 pass
 
+    def unconnected(self) -> list[NodeId]:
+        """Peers to which a link of some purpose is not open."""
+        return sorted(
+            peer
+            for peer, dialers in self._dialers.items()
+            if not all(dialer.is_connected for dialer in dialers)
+        )
+
     def _refresh(self) -> None:
         """Dial exactly the peers that there are now, where they are now."""
         wanted = dict(self._configured)

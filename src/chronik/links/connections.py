@@ -67,6 +67,10 @@ class Dialer:
         self._told = False
         self._hurry = asyncio.Event()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None and self._link.is_open
+
     def start(self) -> None:
         self._tasks.spawn(self._keep_open(), "keeping it open")
 

@@ -14,6 +14,14 @@ import msgspec
 
 from chronik.metadata import commands as c
 from chronik.metadata.events import Event, SecurityChanged
+from chronik.metadata.sizes import (
+    acl_bytes,
+    credential_bytes,
+    key_bytes,
+    measure_security,
+    quota_bytes,
+    token_bytes,
+)
 from chronik.metadata.values import Refusal
 from chronik.model import ErrorCode
 from chronik.security.acls import AclBinding
@@ -64,6 +72,8 @@ class SecurityState:
         self.tokens: dict[str, DelegationToken] = {}
         self.keys: dict[bytes, NamedKey] = {}
         """API keys of HTTP, by their digest."""
+        self.size_bytes = 0
+        """As `sizes` reckons; moved with every change."""
 
     def apply(self, command: Any) -> Iterable[Event]:
         what = _APPLY[type(command)](self, command)
@@ -75,15 +85,20 @@ class SecurityState:
         if command.user not in self.users and len(self.users) >= USERS_MAX:
             raise Refusal(ErrorCode.policy_violation, f"There are {USERS_MAX} users already.")
         held = self.users.get(command.user, {})
+        old = held.get(command.credential.mechanism)
+        self.size_bytes += credential_bytes(command.user, command.credential)
+        self.size_bytes -= credential_bytes(command.user, old)
         self.users[command.user] = {**held, command.credential.mechanism: command.credential}
         return "credentials"
 
     def _remove_credential(self, command: c.RemoveCredential) -> str:
         held = dict(self.users.get(command.user, {}))
-        if held.pop(command.mechanism, None) is None:
+        old = held.pop(command.mechanism, None)
+        if old is None:
             raise Refusal(
                 ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"
             )
+        self.size_bytes -= credential_bytes(command.user, old)
         if held:
             self.users[command.user] = held
         else:
@@ -91,18 +106,22 @@ class SecurityState:
         return "credentials"
 
     def _add_acls(self, command: c.AddAcls) -> str:
-        together = self.acls.union(command.bindings)
-        if len(together) > ACLS_MAX:
+        new = frozenset(command.bindings).difference(self.acls)
+        if len(self.acls) + len(new) > ACLS_MAX:
             raise Refusal(ErrorCode.policy_violation, f"There may be {ACLS_MAX} ACLs.")
-        self.acls = together
+        self.size_bytes += sum(map(acl_bytes, new))
+        self.acls = self.acls.union(new)
         return "acls"
 
     def _remove_acls(self, command: c.RemoveAcls) -> str:
-        self.acls = self.acls.difference(command.bindings)
+        gone = self.acls.intersection(command.bindings)
+        self.size_bytes -= sum(map(acl_bytes, gone))
+        self.acls = self.acls.difference(gone)
         return "acls"
 
     def _set_quota(self, command: c.SetQuota) -> str:
-        merged: Mapping[str, float | None] = {**self.quotas.get(command.entity, {}), **command.values}
+        old = self.quotas.get(command.entity, {})
+        merged: Mapping[str, float | None] = {**old, **command.values}
         values = {key: value for key, value in merged.items() if value is not None}
         if values:
             if command.entity not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
@@ -110,17 +129,22 @@ class SecurityState:
             self.quotas[command.entity] = values
         else:
             self.quotas.pop(command.entity, None)
+        self.size_bytes += quota_bytes(command.entity, values) - quota_bytes(command.entity, old)
         return "quotas"
 
     def _put_token(self, command: c.PutToken) -> str:
-        if command.token.token_id not in self.tokens and len(self.tokens) >= TOKENS_MAX:
+        old = self.tokens.get(command.token.token_id)
+        if old is None and len(self.tokens) >= TOKENS_MAX:
             raise Refusal(ErrorCode.policy_violation, f"There are {TOKENS_MAX} delegation tokens already.")
+        self.size_bytes += token_bytes(command.token) - token_bytes(old)
         self.tokens[command.token.token_id] = command.token
         return "tokens"
 
     def _remove_token(self, command: c.RemoveToken) -> str:
-        if self.tokens.pop(command.token_id, None) is None:
+        old = self.tokens.pop(command.token_id, None)
+        if old is None:
             raise Refusal(ErrorCode.delegation_token_not_found, "There is no such delegation token.")
+        self.size_bytes -= token_bytes(old)
         return "tokens"
 
     def _put_api_key(self, command: c.PutApiKey) -> str:
@@ -128,6 +152,7 @@ class SecurityState:
             raise Refusal(ErrorCode.policy_violation, f"There are {KEYS_MAX} API keys already.")
         if self._key_named(command.key.name) is not None:
             raise Refusal(ErrorCode.duplicate_resource, f"There is an API key {command.key.name} already.")
+        self.size_bytes += key_bytes(command.key)
         self.keys[command.key.digest] = command.key
         return "keys"
 
@@ -136,6 +161,7 @@ class SecurityState:
         if held is None:
             raise Refusal(ErrorCode.resource_not_found, "There is no such API key.")
         del self.keys[held.digest]
+        self.size_bytes -= key_bytes(held)
         return "keys"
 
     def _key_named(self, name: str) -> NamedKey | None:
@@ -169,6 +195,7 @@ class SecurityState:
         state.quotas = {entry.entity: dict(entry.values) for entry in snapshot.quotas}
         state.tokens = {token.token_id: token for token in snapshot.tokens}
         state.keys = {key.digest: key for key in snapshot.keys}
+        state.size_bytes = measure_security(state)
         return state
 
 

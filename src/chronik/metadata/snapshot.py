@@ -10,6 +10,7 @@ import msgspec
 from chronik.metadata.commands import UnknownCommand
 from chronik.metadata.levels import LEVEL_FIRST, refuse_level
 from chronik.metadata.security import SecuritySnapshot, SecurityState
+from chronik.metadata.sizes import measure_configs
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Broker, Topic
 from chronik.model import NodeId, refuse_newer
@@ -99,4 +100,5 @@ def decode_snapshot(data: bytes | memoryview) -> ClusterState:
     state.removed = set(snapshot.removed)
     state.security = SecurityState.restore(snapshot.security)
     state.node_keys = dict(snapshot.node_keys)
+    state.config_bytes = measure_configs(state)
     return state

@@ -18,6 +18,7 @@ from chronik.metadata import elections, reassignment
 from chronik.metadata import events as e
 from chronik.metadata.levels import LEVEL_FIRST, refuse_level
 from chronik.metadata.security import SECURITY_COMMANDS, SecurityState
+from chronik.metadata.sizes import configs_bytes, partition_bytes, resource_bytes, topic_bytes
 from chronik.metadata.values import Broker, Outcome, PartitionRegistration, Refusal, Topic
 from chronik.model import (
     METADATA_TOPIC,
@@ -60,8 +61,15 @@ class ClusterState:
         self.node_keys: dict[NodeId, bytes] = {}
         """Public keys by which nodes prove to each other who they are, since they first registered."""
         self.security = SecurityState()
+        self.config_bytes = 0
+        """Of topics, partitions and configs, as `sizes` reckons; moved with every change of them."""
 
     # --- reading ---
+
+    @property
+    def size_bytes(self) -> int:
+        """What clients made the state grow to, about: what it takes in a snapshot."""
+        return self.config_bytes + self.security.size_bytes
 
     def topic_by_id(self, topic_id: UUID) -> Topic | None:
         name = self.topic_names.get(topic_id)
@@ -153,6 +161,7 @@ class ClusterState:
         )
         self.topics[topic.name] = topic
         self.topic_names[topic.topic_id] = topic.name
+        self.config_bytes += topic_bytes(topic.name, topic.configs) + _bytes_of(partitions)
         return [e.TopicCreated(topic=topic.name, topic_id=topic.topic_id), *_assigned(topic, partitions)]
 
     def _add_partitions(self, command: c.AddPartitions, index: int) -> Iterable[e.Event]:
@@ -164,6 +173,7 @@ class ClusterState:
             )
         partitions = self._new_partitions(command.first_partition, command.assignments)
         self._replace(topic, partitions=topic.partitions + partitions)
+        self.config_bytes += _bytes_of(partitions)
         return _assigned(topic, partitions)
 
     def _new_partitions(
@@ -195,6 +205,7 @@ class ClusterState:
         topic = self._known_topic(command.topic_id)
         del self.topics[topic.name]
         del self.topic_names[topic.topic_id]
+        self.config_bytes -= topic_bytes(topic.name, topic.configs) + _bytes_of(topic.partitions)
         count = len(topic.partitions)
         return [e.TopicDeleted(topic=topic.name, topic_id=topic.topic_id, partition_count=count)]
 
@@ -226,6 +237,7 @@ class ClusterState:
         new = reassignment.complete(new, self.is_alive)
         partitions = (*topic.partitions[: old.partition], new, *topic.partitions[old.partition + 1 :])
         self._replace(topic, partitions=partitions)
+        self.config_bytes += partition_bytes(new) - partition_bytes(old)
         return _changes(topic, old, new)
 
     def _changed(self, old: PartitionRegistration, command: c.ChangePartition) -> PartitionRegistration:
@@ -258,10 +270,14 @@ class ClusterState:
             topic = self.topics.get(command.name)
             if topic is None:
                 raise Refusal(ErrorCode.unknown_topic_or_partition, f"There is no topic '{command.name}'.")
-            self._replace(topic, configs=_merged(topic.configs, command))
+            merged = _merged(topic.configs, command)
+            self._replace(topic, configs=merged)
+            self.config_bytes += configs_bytes(merged) - configs_bytes(topic.configs)
         elif command.resource_type in _CONFIGURED:
             table = self.config_table(command.resource_type)
-            merged = _merged(table.get(command.name, {}), command)
+            old = table.get(command.name, {})
+            merged = _merged(old, command)
+            self.config_bytes += resource_bytes(command.name, merged) - resource_bytes(command.name, old)
             if merged:
                 table[command.name] = merged
             else:
@@ -333,6 +349,7 @@ class ClusterState:
                 new = change(topic, old, broker_id, self.is_alive) if broker_id in old.replicas else None
                 if new is not None:
                     partitions[place] = new = reassignment.complete(new, self.is_alive)
+                    self.config_bytes += partition_bytes(new) - partition_bytes(old)
                     events += _changes(topic, old, new)
             self._replace(topic, partitions=tuple(partitions))
         return events
@@ -441,6 +458,10 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
     c.AllocateProducerIds: ClusterState._allocate_producer_ids,
     **dict.fromkeys(SECURITY_COMMANDS, ClusterState._secure),
 }
+
+
+def _bytes_of(partitions: Iterable[PartitionRegistration]) -> int:
+    return sum(map(partition_bytes, partitions))
 
 
 def _bereft(

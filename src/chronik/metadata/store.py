@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from chronik.metadata.budget import AdmittedCommand, MetadataBudget
 from chronik.metadata.bus import EventBus
 from chronik.metadata.commands import Batch, Command, CommandEntry, decode_entry, encode_entry, name_of
 from chronik.metadata.events import Event, QuorumChanged, Resync, TopicCreated, TopicDeleted
@@ -70,7 +71,14 @@ class MetadataStore:
     The owner of the log starts it, with this store as its listener.
     """
 
-    def __init__(self, metadata_log: MetadataLog, *, origin: int, stages: WriteStages | None = None) -> None:
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        *,
+        origin: int,
+        stages: WriteStages | None = None,
+        budget: MetadataBudget | None = None,
+    ) -> None:
         """`origin` must differ between nodes and between starts of a node: it marks this store's entries."""
         self._log = metadata_log
         self._origin = origin
@@ -83,6 +91,7 @@ class MetadataStore:
         self.applied_index = 0
         """How far this node has applied the log; may be ahead of the last command in it."""
         self.bus = EventBus()
+        self.budget = budget or MetadataBudget()
         self.stages = stages or WriteStages()
         """Filled here (applied) and by the log underneath (wal, sent, committed, the path)."""
 
@@ -93,14 +102,32 @@ class MetadataStore:
         time runs out, in which case it may still be applied later; Unavailable when nobody took it.
         """
         self._refuse_too_new(command)
+        admitted = self.budget.admit(self.state, command)
+        if admitted.command is None:
+            return admitted.whole(Outcome(index=self.applied_index))
+        self.budget.under_way += admitted.growth
+        try:
+            outcome = await self._submit(admitted, timeout_s)
+        finally:
+            self.budget.under_way -= admitted.growth
+        if outcome.refused is not None:
+            raise RequestError(outcome.refused.code, outcome.refused.message)
+        self._tell_of_topics(outcome.events)
+        return admitted.whole(outcome)
+
+    async def _submit(self, admitted: AdmittedCommand, timeout_s: float) -> Outcome:
+        command = admitted.command
+        assert command is not None
         self._sequence += 1
         sequence = self._sequence
+        data = encode_entry(CommandEntry(self._origin, sequence, command))
+        self.budget.check_entry(admitted, len(data))
         started = clock()
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[sequence] = waiter
         try:
             async with asyncio.timeout(timeout_s):
-                index = await self._log.append(encode_entry(CommandEntry(self._origin, sequence, command)))
+                index = await self._log.append(data)
                 self._proposed[sequence] = index
                 self._give_up_superseded(self.applied_index)
                 outcome = await waiter
@@ -114,9 +141,6 @@ class MetadataStore:
             self._proposed.pop(sequence, None)
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # it may have failed during the append: mark that as retrieved
-        if outcome.refused is not None:
-            raise RequestError(outcome.refused.code, outcome.refused.message)
-        self._tell_of_topics(outcome.events)
         return outcome
 
     def _refuse_too_new(self, command: Command) -> None:

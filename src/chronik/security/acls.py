@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from chronik.model import check_name_bytes
+
 __all__ = [
     "CLUSTER_NAME",
     "OPERATIONS",
@@ -149,6 +151,9 @@ def check_binding(binding: AclBinding) -> None:
         raise ValueError(f"{binding.operation.name} makes no sense on a resource of type {kind}")
     if not binding.resource_name or not binding.host:
         raise ValueError("an ACL needs a resource name and a host")
+    check_name_bytes("the resource name of an ACL", binding.resource_name)
+    check_name_bytes("the host of an ACL", binding.host)
+    check_name_bytes("the principal of an ACL", binding.principal)
     if binding.resource_type is ResourceType.CLUSTER and binding.resource_name not in (
         CLUSTER_NAME,
         WILDCARD,

@@ -15,6 +15,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from chronik.model import check_name_bytes
+
 __all__ = [
     "CONNECTION_RATE",
     "CONSUMER_RATE",
@@ -54,8 +56,6 @@ REQUEST_THROTTLE_SECONDS_MAX: Final = 1.0
 """The same for `request_percentage`: a window's length, as in Kafka. Slow requests are no reason to lock a
 client out."""
 BUCKETS_MAX: Final = 10_000
-ENTITY_NAME_CHARS_MAX: Final = 32_767
-"""What Kafka's older requests can carry in a string."""
 
 _NO_PART: Final = "\0"
 """Stands for a part that an entity does not have; no client can be called so."""
@@ -70,8 +70,10 @@ def check_entity(entity: Entity) -> None:
         raise ValueError("an ip has a quota of its own, not together with a user or client id")
     if any(kind == "ip" and name is not None and not _is_address(name) for kind, name in entity):
         raise ValueError("an ip is an address such as 10.0.0.1 or ::1")
-    if any(name is not None and not 0 < len(name) <= ENTITY_NAME_CHARS_MAX for _, name in entity):
-        raise ValueError(f"an entity's name has 1 to {ENTITY_NAME_CHARS_MAX} characters")
+    for _, name in entity:
+        if name == "":
+            raise ValueError("an entity's name is not empty")
+        check_name_bytes("an entity's name", name or "")
 
 
 def _is_address(name: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from chronik.model import NAME_BYTES_MAX, check_name_bytes
 from chronik.security.exchange import AuthenticationFailed
 
 __all__ = [
@@ -31,12 +32,14 @@ __all__ = [
     "ITERATIONS_MIN",
     "MECHANISMS",
     "SALT_BYTES",
+    "SALT_BYTES_MAX",
     "Credential",
     "Mechanism",
     "ScramClient",
     "ScramFirst",
     "ScramServer",
     "Sign",
+    "check_credential",
     "credential_from_salted",
     "decoy_credential",
     "make_credential",
@@ -49,7 +52,8 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 ITERATIONS_DEFAULT: Final = 8192
 SALT_BYTES: Final = 32
-_NAME_BYTES_MAX: Final = 1024
+SALT_BYTES_MAX: Final = 1024
+"""A client that makes a user chooses the salt, and every node keeps it."""
 INVALID_CREDENTIALS: Final = "Authentication failed during authentication due to invalid credentials"
 
 
@@ -78,6 +82,13 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Credential({self.mechanism}, {self.iterations} iterations)"
+
+
+def check_credential(user: str, salt: bytes) -> None:
+    """ValueError if every node would have to keep too much of this user."""
+    check_name_bytes("a user's name", user)
+    if len(salt) > SALT_BYTES_MAX:
+        raise ValueError(f"a salt has at most {SALT_BYTES_MAX} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +171,7 @@ class ScramServer:
         if authzid and _unescape(authzid[2:]) != user:
             raise AuthenticationFailed("nobody may log in for somebody else")
         client_nonce = fields[1][2:]
-        if not user or not client_nonce or len(user.encode()) > _NAME_BYTES_MAX:
+        if not user or not client_nonce or len(user.encode()) > NAME_BYTES_MAX:
             raise AuthenticationFailed("the first SCRAM message names no user or no nonce")
         self._nonce = client_nonce + self._nonce
         return ScramFirst(user, extensions.get("tokenauth", "").lower() == "true")

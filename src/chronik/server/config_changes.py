@@ -17,14 +17,13 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.group_config import check_group_configs
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, RequestError, check_name_bytes
 from chronik.server.dispatch import Reply, RequestContext, error_of, reply
 from chronik.server.internal_topics import check_internal_configs
 from chronik.server.services import Services
 
 __all__ = ["alter_resources", "check_resource", "refuse_resources", "set_configs"]
 
-NAME_LENGTH_MAX: Final = 1_000
 RESOURCES_MAX: Final = 10_000
 """Groups with configs of their own, and client metrics subscriptions: every node remembers them all."""
 
@@ -116,8 +115,10 @@ def check_resource(services: Services, resource_type: int, name: str) -> None:
         what = "group" if resource_type == GROUP_RESOURCE else "client metrics subscription"
         if not name:
             raise RequestError(ErrorCode.invalid_request, f"The name of a {what} must not be empty.")
-        if len(name) > NAME_LENGTH_MAX:
-            raise RequestError(ErrorCode.invalid_request, f"The name of a {what} is too long.")
+        try:
+            check_name_bytes(f"the name of a {what}", name)
+        except ValueError as error:
+            raise RequestError(ErrorCode.invalid_request, f"{error}.") from None
         if name not in table and len(table) >= RESOURCES_MAX:
             raise RequestError(
                 ErrorCode.policy_violation, f"There are {RESOURCES_MAX} {what}s with configs: delete some."

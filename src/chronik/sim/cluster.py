@@ -13,6 +13,9 @@ from chronik.replication.partition import Partition
 from chronik.sim.world import SimNode, World
 
 _RETRY_SECONDS = 0.5
+_CONNECTED_SECONDS_MAX = 15.0
+"""A link that nobody answers on is noticed after 5 s, a dial is given up after 3 s and tried again a second
+later, and the handshake may take 5 s."""
 
 
 class SimCluster:
@@ -183,8 +186,28 @@ class SimCluster:
         )
 
     async def converge(self) -> None:
-        """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01)."""
+        """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01).
+
+        Long before that every node has reached every other (T03).
+        """
+        await self.until(
+            lambda: not self.unconnected(),
+            "every node reaches every other",
+            _CONNECTED_SECONDS_MAX,
+            self.unconnected,
+        )
         await self.until(lambda: self.difference() is None, "all replicas agree", 60.0, self.difference)
+
+    def unconnected(self) -> str | None:
+        """A link that is not open between two nodes that serve, if there is one."""
+        serving = [node for node in self.serving() if node is not self.leaving]
+        ids = {node.settings.node_id: node.name for node in serving}
+        for node in serving:
+            assert node.node is not None
+            for peer in node.node.parts.links.dialed.unconnected():
+                if peer in ids:
+                    return f"{node.name} does not reach {ids[peer]}"
+        return None
 
     def difference(self) -> str | None:
         """What is not yet the same on every node, if anything."""

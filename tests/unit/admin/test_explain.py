@@ -1,4 +1,4 @@
-"""One record's way, told by a node: which batch, where it lies, how its transaction ended."""
+"""One record's way, told by a node: which batch, where it lies, how its transaction ended (O03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call what."""
+"""Who may call what (H02)."""
 
 from __future__ import annotations
 

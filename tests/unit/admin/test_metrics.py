@@ -40,6 +40,23 @@ def test_the_scrape_has_the_names_of_the_table_and_no_others(tmp_path: Path) -> 
     with_node(tmp_path, work)
 
 
+def test_the_size_of_the_metadata_stands_beside_its_limit(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        before = await scrape(http)
+        await http.post("/admin/create-topic", {"name": "orders", "partitions": 3})
+        after = await scrape(http)
+        assert after["chronik_metadata_bytes"][()] == node.parts.metadata.state.size_bytes
+        assert after["chronik_metadata_bytes"][()] > before["chronik_metadata_bytes"][()]
+        assert after["chronik_metadata_bytes_max"][()] == node.settings.metadata_bytes_max
+        assert after["chronik_metadata_refused_total"][()] == 0
+        assert after["chronik_cluster_partitions"][()] - before["chronik_cluster_partitions"][()] == 3
+        assert (
+            after["chronik_cluster_partitions_max"][()] == node.parts.services.limits.cluster_partitions_max
+        )
+
+    with_node(tmp_path, work)
+
+
 def test_figures_follow_what_happened(tmp_path: Path) -> None:
     async def work(node: Node, http: Http) -> None:
         await http.post("/admin/create-topic", {"name": "orders", "partitions": 2})

@@ -32,8 +32,12 @@ def user(**changes: Any) -> dict[str, Any]:
         {"next_producer_id": (1 << 63) - 1},
         user(iterations=(1 << 31) - 1),
         user(mechanism="SCRAM-SHA-1"),
+        user(salt="c2Fs" * 500),
+        {"quotas": [{"entity": [["user", "n" * 2_000]], "values": {"producer_byte_rate": 1.0}}]},
+        {"quotas": [{"entity": [["user", "ada"]], "values": {"no_such_rate": 1.0}}]},
+        {"acls": [{"resource_type": 2, "resource_name": "n" * 2_000, "principal": "User:a", "operation": 3}]},
     ],
-    ids=str,
+    ids=lambda hostile: str(hostile)[:80],
 )
 def test_a_hostile_backup_changes_nothing(tmp_path: Path, hostile: dict[str, Any]) -> None:
     async def work(node: Node, http: Http) -> None:

@@ -1,4 +1,4 @@
-"""Retention over the partitions of a node."""
+"""Retention over the partitions of a node (L03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`chronik doctor`: each thing that is wrong is found, with its way out; what is well is left alone."""
+"""`chronik doctor`: each thing that is wrong is found, with its way out; what is well is left alone (O03)."""
 
 from __future__ import annotations
 

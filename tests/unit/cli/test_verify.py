@@ -1,4 +1,4 @@
-"""`chronik verify` finds damage of every kind, and repairs what the rest of the directory allows."""
+"""`chronik verify` finds damage of every kind, and repairs what the rest of the directory allows (O03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which link a message takes."""
+"""Which link a message takes (S18)."""
 
 from __future__ import annotations
 

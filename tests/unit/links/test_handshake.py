@@ -1,4 +1,4 @@
-"""Who gets past a handshake, and what happens to frames that somebody on the way touches."""
+"""Who gets past a handshake, and what happens to frames that somebody on the way touches (X05)."""
 
 from __future__ import annotations
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 
 import pytest
 
-from chronik.links.connections import LINKS_PER_PEER_MAX, Acceptor, Dialer, is_refusal
+from chronik.links.connections import (
+    JITTER_SECONDS,
+    LINKS_PER_PEER_MAX,
+    RETRY_SECONDS,
+    Acceptor,
+    Dialer,
+    is_refusal,
+)
 from chronik.links.handshake import LinkIdentity, NodeKey
 from chronik.links.link import SILENCE_SECONDS_MAX, Link
 from chronik.open_files import FileBudget
@@ -252,3 +260,56 @@ def test_strangers_do_not_keep_a_node_out() -> None:
         assert links[10] in acceptor._links
 
     pair.run(main)
+
+
+def test_a_peer_that_refuses_is_tried_at_once_and_then_every_second_with_jitter() -> None:
+    """T03: nodes start in any order, and one that was refused must not sit out half a minute."""
+    pair = Pair()
+    died = back = 0.0
+
+    async def main() -> None:
+        nonlocal died, back
+        died = pair.loop.time()
+        pair.die(power_lost=False)
+        await asyncio.sleep(60)
+        back = pair.loop.time()
+        pair.restart()
+        await asyncio.sleep(RETRY_SECONDS + 2 * JITTER_SECONDS)
+        assert pair.near.opened[-1].is_open
+
+    pair.run(main)
+    times = [at for _, at in pair.refused]
+    assert times[0] - died < 0.5, "at once"
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert sum(gaps[:4]) < 3, "soon again"
+    steady = gaps[4:]
+    assert len(steady) > 40
+    assert all(RETRY_SECONDS <= gap <= RETRY_SECONDS + JITTER_SECONDS + 0.1 for gap in steady)
+    assert len({round(gap, 2) for gap in steady}) > 5, "peers of one dead node must not dial together"
+
+
+def test_a_node_that_starts_before_its_peer_dials_at_once() -> None:
+    """T03, on the way up: the first attempt does not wait for anything."""
+    loop = SimLoop(random.Random(1))
+    SimNetwork(loop, random.Random(1))
+    refused: list[float] = []
+
+    async def main() -> None:
+        identity = LinkIdentity(1, (b"secret",), random.Random(1).randbytes, NodeKey(b"1" * 32))
+        dialer = Dialer(
+            identity=identity,
+            peer_id=2,
+            address=("2", 9291),
+            purpose="data",
+            handler=Recorder(),
+            jitter=random.Random(1).random,
+            on_refused=lambda _peer, dialed_at: refused.append(dialed_at),
+        )
+        began = loop.time()
+        dialer.start()
+        await asyncio.sleep(3)
+        assert refused[0] - began < 0.001
+        assert len(refused) >= 4
+        await dialer.stop()
+
+    loop.run(main(), seconds_max=20, steps_max=100_000)

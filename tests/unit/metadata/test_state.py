@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chronik.metadata import commands as c
 from chronik.metadata import events as e
+from chronik.metadata.sizes import growth, measure_configs
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome, PartitionRegistration
@@ -437,3 +438,28 @@ def test_an_unknown_command_or_format_is_named() -> None:
         c.decode_entry(b"")
     with pytest.raises(TooNew, match="version 9"):
         decode_snapshot(b"\x09")
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories, st.integers(0, 25))
+def test_the_size_that_the_state_keeps_is_what_counting_anew_gives(
+    history: list[c.Command], cut: int
+) -> None:
+    state = ClusterState()
+    for index, command in enumerate([*LIVELY, *history], 1):
+        state.apply(command, index)
+        assert state.config_bytes == measure_configs(state)
+        if index == cut:
+            state = decode_snapshot(encode_snapshot(state))
+            assert state.config_bytes == measure_configs(state)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories)
+def test_what_a_command_is_said_to_add_is_what_it_adds(history: list[c.Command]) -> None:
+    state = ClusterState()
+    for index, command in enumerate([*LIVELY, *history], 1):
+        before, said = state.size_bytes, growth(state, command)
+        outcome = state.apply(command, index)
+        if outcome.refused is None and isinstance(command, c.CreateTopic | c.AddPartitions | c.SetConfigs):
+            assert state.size_bytes - before == said

@@ -1,4 +1,4 @@
-"""Submitting, the bus, and a log that answers late, never, or out of another node's hands."""
+"""Submitting, the bus, and a log that answers late, never, or out of another node's hands (S11, S18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a confined process can still do: tried from inside, on this kernel."""
+"""What a confined process can still do: tried from inside, on this kernel (R02)."""
 
 from __future__ import annotations
 

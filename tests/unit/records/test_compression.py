@@ -1,4 +1,4 @@
-"""Decompression that stops where its limit is."""
+"""Decompression that stops where its limit is (R01)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients make a node remember: counted by kind, bounded, and given back when it is forgotten."""
+"""What clients make a node remember: counted by kind, bounded, and given back when it is forgotten (R05)."""
 
 from __future__ import annotations
 

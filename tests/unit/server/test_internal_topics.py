@@ -1,4 +1,4 @@
-"""Internal topics belong to the coordinators: clients neither make nor break them (T41)."""
+"""Internal topics belong to the coordinators: clients neither make nor break them (T41, R04)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners that ask who somebody is: what they serve before, and whom they let in."""
+"""Listeners that ask who somebody is: what they serve before, and whom they let in (X02)."""
 
 from __future__ import annotations
 

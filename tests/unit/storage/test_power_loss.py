@@ -1,4 +1,4 @@
-"""What is durable must survive a power loss, whatever of the rest the disk happened to keep."""
+"""What is durable must survive a power loss, whatever of the rest the disk happened to keep (L02)."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ from chronik.metadata import commands as c
 from chronik.metadata.security import QuotaEntry, UserEntry
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.replication.partition import ACKS_ALL
-from chronik.security.acls import AclBinding, Operation
-from chronik.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, Credential
+from chronik.security.acls import AclBinding, Operation, check_binding
+from chronik.security.quotas import check_entity, check_quota
+from chronik.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, Credential, check_credential
 from chronik.server.config_changes import check_resource, set_configs
 from chronik.server.gate import on_cluster
 from chronik.server.services import Services
@@ -137,12 +138,27 @@ async def restore_metadata(call: HttpCall) -> AppliedChanges:
     """Adds to what is there. Create topics with CreateTopics first."""
     metadata = call.context.services.metadata
     commands = list(_commands(call.body, call.context.services))
-    for start in range(0, len(commands), COMMANDS_AT_ONCE):
-        outcome = await metadata.submit(c.Batch(commands=tuple(commands[start : start + COMMANDS_AT_ONCE])))
+    for some in _batches(commands):
+        outcome = await metadata.submit(c.Batch(commands=tuple(some)))
         for part in outcome.parts:
             if part.refused is not None:
                 raise RequestError(part.refused.code, part.refused.message)
     return AppliedChanges(changes=len(commands))
+
+
+def _batches(commands: list[Any]) -> Iterator[list[Any]]:
+    """In order; ACLs are many to a command, so each of those goes by itself."""
+    some: list[Any] = []
+    for command in commands:
+        if some and (len(some) >= COMMANDS_AT_ONCE or isinstance(command, c.AddAcls)):
+            yield some
+            some = []
+        some.append(command)
+        if isinstance(command, c.AddAcls):
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _commands(shape: ClusterShape, services: Services) -> Iterator[Any]:
@@ -151,6 +167,7 @@ def _commands(shape: ClusterShape, services: Services) -> Iterator[Any]:
         for credential in user.credentials:
             _check_credential(user.user, credential)
             yield c.PutCredential(user=user.user, credential=credential)
+    _check_acls_and_quotas(shape)
     for start in range(0, len(shape.acls), COMMANDS_AT_ONCE):
         yield c.AddAcls(bindings=tuple(shape.acls[start : start + COMMANDS_AT_ONCE]))
     for quota in shape.quotas:
@@ -184,6 +201,24 @@ def _check_credential(user: str, credential: Credential) -> None:
             f"The backup's {user} has {credential.iterations} iterations: "
             f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are accepted.",
         )
+    try:
+        check_credential(user, credential.salt)
+    except ValueError as error:
+        raise RequestError(
+            ErrorCode.unacceptable_credential, f"The backup's {user[:100]}: {error}."
+        ) from None
+
+
+def _check_acls_and_quotas(shape: ClusterShape) -> None:
+    try:
+        for binding in shape.acls:
+            check_binding(binding)
+        for quota in shape.quotas:
+            check_entity(quota.entity)
+            for key, value in quota.values.items():
+                check_quota(quota.entity, key, value)
+    except ValueError as error:
+        raise RequestError(ErrorCode.invalid_request, f"The backup's {error}.") from None
 
 
 @endpoint(

@@ -16,6 +16,7 @@ from chronik.security.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
     Mechanism,
+    check_credential,
     credential_from_salted,
 )
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
         ScramCredentialUpsertion,
     )
 
+COMMANDS_AT_ONCE: Final = 1_000
+"""Changes in one entry of the metadata log."""
 _BY_NUMBER: Final = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 
 
@@ -69,9 +72,10 @@ async def alter_user_scram_credentials(
             failed.setdefault(one.name, error)
     # All changes of one user are made, or none.
     commands = [command for command in commands if command.user not in failed]
-    if commands:
-        outcome = await ctx.services.metadata.submit(Batch(commands=tuple(commands)))
-        for command, part in zip(commands, outcome.parts, strict=True):
+    for start in range(0, len(commands), COMMANDS_AT_ONCE):
+        some = commands[start : start + COMMANDS_AT_ONCE]
+        outcome = await ctx.services.metadata.submit(Batch(commands=tuple(some)))
+        for command, part in zip(some, outcome.parts, strict=True):
             if part.refused is not None:
                 failed[command.user] = RequestError(part.refused.code, part.refused.message)
     results = []
@@ -105,6 +109,10 @@ def _put(one: ScramCredentialUpsertion, mechanism: Mechanism) -> PutCredential:
         raise RequestError(ErrorCode.unacceptable_credential, "Too few iterations")
     if one.iterations > ITERATIONS_MAX:
         raise RequestError(ErrorCode.unacceptable_credential, "Too many iterations")
+    try:
+        check_credential(one.name, bytes(one.salt))
+    except ValueError as error:
+        raise RequestError(ErrorCode.unacceptable_credential, f"{error}.") from None
     credential = credential_from_salted(
         mechanism, bytes(one.salted_password), bytes(one.salt), one.iterations
     )

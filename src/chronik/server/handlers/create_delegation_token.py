@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronik.metadata.commands import PutToken
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, RequestError, check_name_bytes
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.tokens import DelegationToken, token_secret
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
@@ -23,6 +23,20 @@ def _on_error(request: CreateDelegationTokenRequest, code: ErrorCode, message: s
     names = ("principal_type", "principal_name")
     empty = dict.fromkeys((*names, *(f"token_requester_{name}" for name in names), "token_id"), "")
     return reply(error_code=code, hmac=b"", **times, **empty)
+
+
+RENEWERS_MAX: Final = 100
+
+
+def _check_names(owner: str, renewers: tuple[str, ...]) -> None:
+    """Every node keeps them until the token is removed."""
+    if len(renewers) > RENEWERS_MAX:
+        raise RequestError(ErrorCode.policy_violation, f"A token has at most {RENEWERS_MAX} renewers.")
+    try:
+        for name in (owner, *renewers):
+            check_name_bytes("the name of an owner or renewer", name)
+    except ValueError as error:
+        raise RequestError(ErrorCode.policy_violation, f"{error}.") from None
 
 
 @handles(
@@ -42,6 +56,7 @@ async def create_delegation_token(request: CreateDelegationTokenRequest, ctx: Re
     renewers = tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers)
     if any(not name.startswith("User:") for name in (owner, *renewers)):
         raise RequestError(ErrorCode.invalid_principal_type)
+    _check_names(owner, renewers)
     require_room(ctx, requester)
     now_ms = services.now_ms()
     wanted_ms = int(request.max_lifetime.total_seconds() * 1000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.metadata.commands import RemoveAcls
 from chronik.model import ErrorCode, RequestError
@@ -15,6 +15,9 @@ from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from kio.schema.delete_acls.v3.request import DeleteAclsRequest
+
+ACLS_AT_ONCE: Final = 1_000
+"""In one entry of the metadata log."""
 
 
 def _on_error(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> Reply:
@@ -36,8 +39,10 @@ async def delete_acls(request: DeleteAclsRequest, ctx: RequestContext) -> Reply:
         found = [binding for binding in held if wanted.matches(binding)]
         gone.update(found)
         results.append(_result(ErrorCode.none, None, found))
-    if gone:
-        await ctx.services.metadata.submit(RemoveAcls(bindings=tuple(sorted(gone))))
+    bindings = sorted(gone)
+    for start in range(0, len(bindings), ACLS_AT_ONCE):
+        some = tuple(bindings[start : start + ACLS_AT_ONCE])
+        await ctx.services.metadata.submit(RemoveAcls(bindings=some))
     return reply(filter_results=results)
 
 
