@@ -105,7 +105,10 @@ class _MeteredLoop(SimLoop):
 class _EmptyPartition:
     """As much of a led partition as a proposal of its ISR looks at."""
 
-    def __init__(self, node_id: NodeId, metadata: MetadataStore, tp: TopicPartition) -> None:
+    def __init__(
+        self, node_id: NodeId, metadata: MetadataStore, tp: TopicPartition, isr: tuple[NodeId, ...]
+    ) -> None:
+        """`isr` is proposed."""
         found = metadata.state.partition(tp)
         assert found is not None
         self._node_id = node_id
@@ -113,7 +116,7 @@ class _EmptyPartition:
         self.tp = tp
         self.topic_id = metadata.state.topics[tp.topic].topic_id
         self.leader_epoch = found.leader_epoch
-        self.pending_isr: tuple[NodeId, ...] | None = None
+        self.pending_isr: tuple[NodeId, ...] | None = isr
 
     @property
     def is_leader(self) -> bool:
@@ -164,8 +167,7 @@ class _EmptyReplicas:
             return
         isr = tuple(one for one in found.replicas if one in found.isr or state.is_alive(one))
         if isr != found.isr:
-            partition = _EmptyPartition(self._node_id, self._metadata, tp)
-            partition.pending_isr = isr
+            partition = _EmptyPartition(self._node_id, self._metadata, tp, isr)
             self.proposals.propose(cast(Replica, partition), isr)
 
 
@@ -342,6 +344,10 @@ class LargeCluster:
                 raise TimeoutError(f"not so within {seconds_max} virtual seconds")
             await asyncio.sleep(LOOK_SECONDS)
         return self._loop.now - began
+
+    async def pause(self, seconds: float) -> None:
+        """Let virtual time pass in which nothing happens."""
+        await asyncio.sleep(seconds)
 
     def call(self, node: LeanNode, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return self._loop.spawn(node.process, work)
