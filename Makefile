@@ -29,7 +29,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-large bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -174,6 +174,9 @@ upgrade: setup ## from the release before to this one and back under load, ROUND
 
 bench-partitions: setup ## what commit rounds and 10,000 idle partitions cost; fails above its bars
 	$(BIN)/python -m bench.partitions $(ARGS)
+
+bench-large: setup ## what simulated clusters of up to 100 nodes and 50,000 partitions cost (ARGS=--quick for a short form)
+	$(BIN)/python -m bench.large $(ARGS)
 
 bench-profiles: setup ## latency and rounds of each WAL profile (ARGS=--write puts them into docs/OPERATIONS.md)
 	$(BIN)/python -m bench.profiles $(ARGS)

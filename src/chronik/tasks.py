@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 from chronik.model import ChronikError
 
-__all__ = ["Tasks"]
+__all__ = ["Tasks", "in_slices"]
 
 log = logging.getLogger(__name__)
 
@@ -81,3 +81,15 @@ class Tasks:
     async def finished(self) -> None:
         """Wait until those that run now have ended by themselves."""
         await asyncio.gather(*self._purposes, return_exceptions=True)
+
+
+async def in_slices(steps: Generator[None, None, T], steps_a_turn: int) -> T:
+    """Work that would block the event loop for long, a number of its steps in each turn of the loop."""
+    while True:
+        for _ in range(steps_a_turn):
+            try:
+                next(steps)
+            except StopIteration as finished:
+                result: T = finished.value
+                return result
+        await asyncio.sleep(0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from chronik.model import InvariantViolated, StorageError
-from chronik.tasks import Tasks
+from chronik.tasks import Tasks, in_slices
 
 
 class Work:
@@ -122,3 +123,21 @@ async def test_the_oldest_is_ended_and_no_longer_counted() -> None:
     await asyncio.wait({first, second})
     assert first.cancelled()
     assert second.cancelled()
+
+
+def test_long_work_is_done_in_slices_between_which_others_have_turns() -> None:
+    done: list[str] = []
+
+    def steps() -> Generator[None, None, str]:
+        for number in range(4):
+            done.append(f"step {number}")
+            yield
+        return "made"
+
+    async def work() -> str:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(done.append, "another's turn")
+        return await in_slices(steps(), 3)
+
+    assert asyncio.run(work()) == "made"
+    assert done == ["step 0", "step 1", "step 2", "another's turn", "step 3"]

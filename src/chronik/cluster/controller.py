@@ -27,10 +27,11 @@ log = logging.getLogger(__name__)
 _failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
-MISSING_CHECK_SECONDS: Final = 0.02
-"""The same while a broker that is not fenced has no connection."""
-SILENCE_SECONDS_MAX: Final = 2.0
-"""A broker that is connected but silent for this long is fenced."""
+BUSY_CHECK_SECONDS: Final = 0.02
+"""The same while a broker that is not fenced has no connection, or the quorum is being changed."""
+SILENCE_SECONDS_MAX: Final = 1.8
+"""A broker that is connected but silent for this long is fenced. Its host may have lost power, which nobody
+sees otherwise: with `CHECK_SECONDS` and the commit, its partitions have leaders within two seconds."""
 DEAD_SECONDS_MAX: Final = 0.2
 """A broker whose process has ended is fenced this long after its last connection broke."""
 CUT_OFF_SECONDS_MAX: Final = 1.6
@@ -74,6 +75,10 @@ class Controller:
         self._voter_replace_seconds = voter_replace_seconds
         self._fenced_since: dict[NodeId, float] = {}
         """Since when this controller has found a voter fenced or not registered."""
+        self._outside: dict[NodeId, float] = {}
+        """When each broker was last found outside the quorum. Nobody asks it for a sign of life there."""
+        self._is_aligning = False
+        """Whether the quorum was changed in the last look: there may be more to change."""
         self._node_id = node_id
         self._driver = driver
         self._transport = transport
@@ -96,15 +101,18 @@ class Controller:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(MISSING_CHECK_SECONDS if self._misses_somebody() else CHECK_SECONDS)
+            is_busy = self._is_aligning or self._misses_somebody()
+            await asyncio.sleep(BUSY_CHECK_SECONDS if is_busy else CHECK_SECONDS)
             if not self._is_in_charge():
                 self._leading_since = None
+                self._is_aligning = False
                 continue
             term = self._driver.core.term
             if self._leading_since is None or self._term != term:
                 log.info("node %d is the controller, term %d", self._node_id, term)
                 self._leading_since = self._stable_since = self._loop.time()
                 self._fenced_since.clear()
+                self._outside.clear()
                 self._term = term
             try:
                 await self._look()
@@ -121,6 +129,10 @@ class Controller:
         There is no await between the check and the proposal, so no lease can begin in between.
         """
         commands: list[FenceBroker] = []
+        members = self._driver.members
+        self._outside.update(
+            (one, self._loop.time()) for one in self._metadata.state.brokers if one not in members
+        )
         for broker in list(self._metadata.state.brokers.values()):
             alive = self._is_alive(broker.broker_id)
             if not alive and not broker.fenced:
@@ -142,8 +154,13 @@ class Controller:
         if broker_id == self._node_id:
             return True
         now = self._loop.time()
-        # After a change of controllers every broker gets the full time to be heard.
-        heard = max(self._transport.last_heard.get(broker_id, 0.0), self._leading_since or now)
+        # After a change of controllers every broker gets the full time to be heard, and so does one that was
+        # let into the quorum. Many that join at once wait for that longer than a broker may be silent.
+        heard = max(
+            self._transport.last_heard.get(broker_id, 0.0),
+            self._leading_since or now,
+            self._outside.get(broker_id, 0.0),
+        )
         return not is_gone(
             now=now,
             heard=heard,
@@ -163,6 +180,7 @@ class Controller:
         status = self._driver.status()
         if status.is_config_pending or status.transferee is not None:
             return
+        self._is_aligning = False
         gone = self._gone_for_good(status.membership.voters)
         for change in quorum_changes(
             self._metadata.state, status.membership, wanted=self._voters, gone=gone, leader=self._node_id
@@ -174,6 +192,7 @@ class Controller:
                 log.debug("node %d: %s is not possible yet: %s", change.node_id, change.kind.value, error)
                 continue
             log.info("node %d: %s", change.node_id, change.kind.value.replace("_", " "))
+            self._is_aligning = True
             return
 
     def _gone_for_good(self, voters: Iterable[NodeId]) -> set[NodeId]:

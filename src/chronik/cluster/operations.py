@@ -11,13 +11,21 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.placement import Slot
-from chronik.cluster.rebalance import Move, Placed, drain, even_out, replica_moves
+from chronik.cluster.rebalance import (
+    PARTITIONS_A_STEP,
+    Move,
+    Placed,
+    Steps,
+    drain_steps,
+    even_out_steps,
+    replica_moves,
+)
 from chronik.cluster.voters import voters_of
 from chronik.metadata import events as e
 from chronik.metadata.bus import Subscription
@@ -37,6 +45,7 @@ from chronik.metadata.store import MetadataStore
 from chronik.metadata.values import Broker, Outcome, PartitionRegistration
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
 from chronik.raft import Membership
+from chronik.tasks import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +61,11 @@ QUORUM_SECONDS_MAX: Final = 20.0
 FORCE_SECONDS: Final = 20.0
 """A forced removal waits this long for a move that makes no progress."""
 
-Plan = Callable[[], list[Move]]
+STEPS_A_TURN: Final = 32
+"""Steps of a plan that are taken in one turn of the event loop: a few milliseconds. Whoever plans may be the
+controller, and must go on answering leases while it plans for many partitions."""
+
+Plan = Callable[[], Steps]
 
 _DISTURBING: Final = (e.BrokerFenced, e.BrokerUnregistered)
 
@@ -123,7 +136,7 @@ class ClusterOperations:
         moved = 0
         plan = partial(self._plan_drain, node_id, force=force)
         while True:
-            moved += await self._carry_out(plan, patience_s=FORCE_SECONDS if force else None)
+            moved += (await self._carry_out(plan, patience_s=FORCE_SECONDS if force else None)).replicas
             try:
                 await self._submit(RemoveNode(broker_id=node_id, force=force))
             except RequestError as error:
@@ -238,12 +251,10 @@ class ClusterOperations:
     async def rebalance(self, *, dry_run: bool = False) -> Moved:
         """Spread replicas and leaders evenly over the live nodes; returns when everything has moved."""
         await self._catch_up()
-        planned = self._plan_even()
-        moved = Moved(replica_moves(planned), sum(move.moves_leader for move in planned))
-        if dry_run or not planned:
-            return moved
+        if dry_run:
+            return _shares(await in_slices(self._plan_even(), STEPS_A_TURN))
         async with self._lock:
-            await self._carry_out(self._plan_even, patience_s=None)
+            moved = await self._carry_out(self._plan_even, patience_s=None)
             changes = preferred_changes(self._state)
             if changes:
                 await self._submit(Batch(commands=tuple(changes)))
@@ -255,25 +266,31 @@ class ClusterOperations:
     def _slots(self) -> list[Slot]:
         return [Slot(one.broker_id, one.rack) for one in self._state.live_brokers() if not one.draining]
 
-    def _plan_even(self) -> list[Move]:
+    def _plan_even(self) -> Steps:
         """Leaves moving partitions alone, except those that wait for a node that is gone."""
-        placed = [
-            Placed(tp, original_of(partition))
-            for tp, partition in self._partitions()
-            if not is_moving(partition) or self._is_stuck(partition)
-        ]
-        moves = even_out(placed, self._slots())
+        slots = self._slots()
+        placed, stuck = [], []
+        for number, (tp, partition) in enumerate(self._partitions()):
+            moving = is_moving(partition)
+            if not moving or self._is_stuck(partition):
+                one = Placed(tp, original_of(partition))
+                placed.append(one)
+                if moving:
+                    stuck.append(one)
+            if number % PARTITIONS_A_STEP == 0:
+                yield
+        moves = yield from even_out_steps(placed, slots)
         planned = {move.tp for move in moves}
-        given_up = [Move(*one, one.replicas) for one in placed if self._is_moving(one.tp)]
-        return moves + [move for move in given_up if move.tp not in planned]
+        return moves + [Move(*one, one.replicas) for one in stuck if one.tp not in planned]
 
-    def _plan_drain(self, node_id: NodeId, *, force: bool) -> list[Move]:
-        return drain(
-            [Placed(tp, self._heading_for(partition)) for tp, partition in self._partitions()],
-            self._slots(),
-            node_id,
-            force=force,
-        )
+    def _plan_drain(self, node_id: NodeId, *, force: bool) -> Steps:
+        slots = self._slots()
+        placed = []
+        for number, (tp, partition) in enumerate(self._partitions()):
+            placed.append(Placed(tp, self._heading_for(partition)))
+            if number % PARTITIONS_A_STEP == 0:
+                yield
+        return (yield from drain_steps(placed, slots, node_id, force=force))
 
     def _heading_for(self, partition: PartitionRegistration) -> tuple[NodeId, ...]:
         """Where a partition will be; where it was, if it waits for a node that is gone."""
@@ -282,21 +299,21 @@ class ClusterOperations:
     def _is_stuck(self, partition: PartitionRegistration) -> bool:
         return any(not self._state.is_alive(added) for added in partition.adding)
 
-    def _partitions(self) -> list[tuple[TopicPartition, PartitionRegistration]]:
-        return [
-            (TopicPartition(topic.name, partition.partition), partition)
-            for _, topic in sorted(self._state.topics.items())
-            for partition in topic.partitions
-        ]
+    def _partitions(self) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
+        """As they are when the first one is asked for, whatever changes before the last one is."""
+        for _, topic in sorted(self._state.topics.items()):
+            for partition in topic.partitions:
+                yield TopicPartition(topic.name, partition.partition), partition
 
     # --- carrying out ------------------------------------------------------------------------------
 
-    async def _carry_out(self, plan: Plan, *, patience_s: float | None) -> int:
+    async def _carry_out(self, plan: Plan, *, patience_s: float | None) -> Moved:
         """Do what `plan` says, a few partitions at a time, until it says nothing more.
 
         With `patience_s`, returns once no move has finished for that long; unfinished moves go on.
         """
-        moved = rounds = 0
+        started: list[Move] = []
+        rounds = 0
         waiting: deque[Move] = deque()
         under_way: set[TopicPartition] = set()
         loop = asyncio.get_running_loop()
@@ -307,21 +324,21 @@ class ClusterOperations:
                 if still != under_way:
                     under_way, changed_at = still, loop.time()
                 if not waiting and not under_way:
-                    waiting = deque(plan())
+                    waiting = deque(await in_slices(plan(), STEPS_A_TURN))
                     rounds += 1
                     if not waiting:
-                        return moved
+                        return _shares(started)
                     if rounds > ROUNDS_MAX:
                         raise Unavailable("the cluster changes faster than replicas can be moved")
                 chunk = [waiting.popleft() for _ in range(min(len(waiting), MOVES_AT_ONCE - len(under_way)))]
                 if chunk:
                     await self._start(chunk)
-                    moved += replica_moves(chunk)
+                    started += chunk
                     under_way |= {move.tp for move in chunk}
                 elif patience_s is not None and loop.time() - changed_at > patience_s:
-                    return moved
+                    return _shares(started)
                 elif await _is_disturbed(events):
-                    waiting = deque(plan())
+                    waiting = deque(await in_slices(plan(), STEPS_A_TURN))
                     under_way -= {move.tp for move in waiting}
 
     def _is_moving(self, tp: TopicPartition) -> bool:
@@ -358,6 +375,10 @@ class ClusterOperations:
                 if loop.time() + RETRY_SECONDS > deadline:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+def _shares(moves: Sequence[Move]) -> Moved:
+    return Moved(replica_moves(moves), sum(move.moves_leader for move in moves))
 
 
 async def _is_disturbed(events: Subscription) -> bool:

@@ -44,28 +44,55 @@ def place(
     return tuple(_replicas(ring, start + number, replication_factor) for number in numbers)
 
 
-def _alternate_racks(slots: Sequence[Slot]) -> list[Slot]:
+class _Ring(NamedTuple):
+    """The brokers in line, neighbours in different racks."""
+
+    slots: Sequence[Slot]
+    racks: Sequence[str]
+    """Of each of them; a broker without a rack stands for itself."""
+    sizes: dict[str, int]
+
+
+def _alternate_racks(slots: Sequence[Slot]) -> _Ring:
     racks: dict[str, list[Slot]] = {}
     for slot in sorted(slots, key=lambda slot: slot.broker_id):
-        # A broker without a rack stands for itself.
         racks.setdefault(slot.rack if slot.rack is not None else f"\0{slot.broker_id}", []).append(slot)
-    lines = [racks[rack] for rack in sorted(racks)]
-    longest = max(len(line) for line in lines)
-    return [line[turn] for turn in range(longest) for line in lines if turn < len(line)]
+    lines = sorted(racks.items())
+    longest = max(len(line) for _, line in lines)
+    ring = [(line[turn], rack) for turn in range(longest) for rack, line in lines if turn < len(line)]
+    return _Ring(
+        [slot for slot, _ in ring],
+        [rack for _, rack in ring],
+        {rack: len(line) for rack, line in lines},
+    )
 
 
-def _replicas(ring: list[Slot], position: int, replication_factor: int) -> tuple[NodeId, ...]:
-    size = len(ring)
-    leader = ring[position % size]
+def _replicas(ring: _Ring, position: int, replication_factor: int) -> tuple[NodeId, ...]:
+    """A broker of the rack that has the fewest of the replicas so far, the next one in the partition's order;
+    usually that is among the next few, so the others are not looked at."""
+    size = len(ring.slots)
+    leader = position % size
     shift = (position // size) % max(1, size - 1)
-    others = [ring[(position + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
     chosen = [leader]
+    uses = {ring.racks[leader]: 1}
+    step, uses_searched = 0, 0
     while len(chosen) < replication_factor:
-        uses = {slot.rack: 0 for slot in ring if slot.rack is not None}
-        for slot in chosen:
-            if slot.rack is not None:
-                uses[slot.rack] += 1
-        best = min(others, key=lambda slot: uses[slot.rack] if slot.rack is not None else 0)
-        others.remove(best)
-        chosen.append(best)
-    return tuple(slot.broker_id for slot in chosen)
+        fewest = _fewest_uses(ring, uses)
+        if fewest != uses_searched:
+            step, uses_searched = 0, fewest
+        # Who was passed over has as many uses now, or more.
+        while True:
+            place = (position + 1 + (shift + step) % (size - 1)) % size
+            step += 1
+            if uses.get(ring.racks[place], 0) == fewest and place not in chosen:
+                break
+        chosen.append(place)
+        uses[ring.racks[place]] = fewest + 1
+    return tuple(ring.slots[place].broker_id for place in chosen)
+
+
+def _fewest_uses(ring: _Ring, uses: dict[str, int]) -> int:
+    """Of the racks that have a broker left."""
+    if len(uses) < len(ring.sizes):
+        return 0
+    return min(count for rack, count in uses.items() if count < ring.sizes[rack])

@@ -4,22 +4,29 @@ Replicas of a partition that share a rack go to racks that have none. Then repli
 to the emptiest until no two differ by more than one: each step is needed, so no plan with fewer moves ends as
 even. Then leaders are evened out by changing the order of replica lists, which moves no data; where no single
 change helps, a chain of them does. A move never puts a partition's replicas into fewer racks than before.
+
+A plan for many partitions takes seconds, so it can be made in steps, between which its caller does other
+work. What a step looks at does not grow with the number of partitions.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
+from collections.abc import Generator, Iterable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, NamedTuple, TypeAlias
 
 from chronik.cluster.placement import Slot
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 
-__all__ = ["Move", "Placed", "drain", "even_out", "replica_moves"]
+__all__ = ["Move", "Placed", "Steps", "drain", "drain_steps", "even_out", "even_out_steps", "replica_moves"]
 
 CHOICES_MAX: Final = 32
 """How many partitions are compared when several topics are equally good."""
+PARTITIONS_A_STEP: Final = 8
+"""Partitions that a step takes in where each costs little; about the cost of one move."""
 
 
 class Placed(NamedTuple):
@@ -43,17 +50,15 @@ class Move(NamedTuple):
         return self.target[0] != self.before[0]
 
 
+Steps: TypeAlias = Generator[None, None, list[Move]]
+"""A plan in the making: each step takes a fraction of a millisecond, and the last one returns the moves."""
+
+_Rack: TypeAlias = str | NodeId
+
+
 def even_out(placed: Sequence[Placed], slots: Sequence[Slot]) -> list[Move]:
     """Spread replicas and preferred leaders evenly over the nodes of `slots`; other nodes are left alone."""
-    plan = _Plan(placed, slots)
-    for number in range(len(placed)):
-        while plan.spread_one(number):
-            pass
-    while plan.move_one():
-        pass
-    while plan.shift_leader():
-        pass
-    return plan.moves()
+    return _at_once(even_out_steps(placed, slots))
 
 
 def drain(
@@ -63,28 +68,114 @@ def drain(
 
     With `force` a replica for which there is no other node is dropped; without, that is refused.
     """
-    plan = _Plan(placed, [slot for slot in slots if slot.broker_id != node])
+    return _at_once(drain_steps(placed, slots, node, force=force))
+
+
+def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:
+    """`even_out`, in steps."""
+    plan = _Plan(slots)
+    for number, one in enumerate(placed):
+        plan.take_in(one)
+        if number % PARTITIONS_A_STEP == 0:
+            yield
+    for number in range(len(placed)):
+        while plan.spread_one(number):
+            pass
+        if number % PARTITIONS_A_STEP == 0:
+            yield
+    while plan.move_one():
+        yield
+    while plan.shift_leader():
+        yield
+    return plan.moves()
+
+
+def drain_steps(
+    placed: Sequence[Placed], slots: Sequence[Slot], node: NodeId, *, force: bool = False
+) -> Steps:
+    """`drain`, in steps."""
+    plan = _Plan([slot for slot in slots if slot.broker_id != node])
+    for number, one in enumerate(placed):
+        plan.take_in(one)
+        if number % PARTITIONS_A_STEP == 0:
+            yield
     for number, one in enumerate(placed):
         if node in one.replicas:
             plan.replace(number, node, force=force)
+            yield
     return plan.moves()
+
+
+def _at_once(steps: Steps) -> list[Move]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            moves: list[Move] = finished.value
+            return moves
+
+
+class _Obstacles:
+    """How many partitions of a node, all or of one topic, another node cannot take from it.
+
+    A partition that has no other replica in the giver's rack cannot go to any rack where it has one: it would
+    end in fewer racks. Else it can go anywhere but to a node that has it. So that two nodes between which
+    nothing can move are told apart without a look at their partitions.
+    """
+
+    def __init__(self) -> None:
+        self._by_rack: defaultdict[tuple[NodeId, str | None], defaultdict[_Rack, int]]
+        self._by_rack = defaultdict(lambda: defaultdict(int))
+        self._by_node: defaultdict[tuple[NodeId, str | None], defaultdict[NodeId, int]]
+        self._by_node = defaultdict(lambda: defaultdict(int))
+
+    def add(self, topic: str, replicas: Sequence[NodeId], racks: Sequence[_Rack], count: int = 1) -> None:
+        """Note a partition; with -1 as `count`, forget it."""
+        for place, giver in enumerate(replicas):
+            others = {*racks[:place], *racks[place + 1 :]}
+            for key in ((giver, topic), (giver, None)):
+                if racks[place] not in others:
+                    by_rack = self._by_rack[key]
+                    for rack in others:
+                        by_rack[rack] += count
+                else:
+                    by_node = self._by_node[key]
+                    for node in replicas:
+                        by_node[node] += count
+
+    def between(self, giver: NodeId, topic: str | None, taker: NodeId, rack: _Rack) -> int:
+        key = giver, topic
+        return self._by_rack[key][rack] + self._by_node[key][taker]
 
 
 class _Plan:
     """Replica lists that change step by step, and the shares of each node kept beside them."""
 
-    def __init__(self, placed: Sequence[Placed], slots: Sequence[Slot]) -> None:
-        self._placed = placed
-        self._racks = {slot.broker_id: slot.rack for slot in slots}
-        self._replicas = [one.replicas for one in placed]
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._placed: list[Placed] = []
+        self._racks: dict[NodeId, _Rack] = {slot.broker_id: slot.rack or slot.broker_id for slot in slots}
+        self._replicas: list[tuple[NodeId, ...]] = []
         self._load = {slot.broker_id: 0 for slot in slots}
+        self._by_load = sorted((0, node) for node in self._load)
+        """The same, emptiest first."""
         self._held: dict[NodeId, dict[str, dict[int, None]]] = {slot.broker_id: {} for slot in slots}
         """By node and topic, in a fixed order."""
         self._led: dict[NodeId, dict[int, None]] = {slot.broker_id: {} for slot in slots}
-        for number, one in enumerate(placed):
-            for node in one.replicas:
-                self._hold(node, number)
-            self._led.setdefault(one.replicas[0], {})[number] = None
+        self._obstacles = _Obstacles()
+        self._taken = dict.fromkeys(self._held, 0)
+        self._given = dict.fromkeys(self._held, 0)
+        """How often each node has got a replica or lost one; a queue of topics is made anew after that."""
+        self._topics: dict[tuple[NodeId, NodeId], tuple[int, int, list[tuple[int, int, str]]]] = {}
+        """By giver and taker: a heap of the topics, those first of which the giver has most in comparison."""
+
+    def take_in(self, one: Placed) -> None:
+        number = len(self._placed)
+        self._placed.append(one)
+        self._replicas.append(one.replicas)
+        for node in one.replicas:
+            self._hold(node, number)
+        self._led.setdefault(one.replicas[0], {})[number] = None
+        self._note(number, 1)
 
     def moves(self) -> list[Move]:
         return [
@@ -95,13 +186,26 @@ class _Plan:
 
     def _hold(self, node: NodeId, number: int) -> None:
         if node in self._held:
-            self._load[node] += 1
+            self._change_load(node, 1)
+            self._taken[node] += 1
             self._held[node].setdefault(self._placed[number].tp.topic, {})[number] = None
 
     def _let_go(self, node: NodeId, number: int) -> None:
         if node in self._held:
-            self._load[node] -= 1
+            self._change_load(node, -1)
+            self._given[node] += 1
             del self._held[node][self._placed[number].tp.topic][number]
+
+    def _change_load(self, node: NodeId, difference: int) -> None:
+        load = self._load[node]
+        del self._by_load[bisect_left(self._by_load, (load, node))]
+        self._load[node] = load + difference
+        insort(self._by_load, (load + difference, node))
+
+    def _note(self, number: int, count: int) -> None:
+        replicas = self._replicas[number]
+        racks = [self._rack(node) for node in replicas]
+        self._obstacles.add(self._placed[number].tp.topic, replicas, racks, count)
 
     # --- replicas ----------------------------------------------------------------------------------
 
@@ -109,6 +213,8 @@ class _Plan:
         """Take one replica of a partition out of a rack that has several, into one that has none."""
         replicas = self._replicas[number]
         racks = [self._rack(node) for node in replicas]
+        if len(set(racks)) == len(racks):
+            return False
         crowded = [
             node
             for node, rack in zip(replicas, racks, strict=True)
@@ -124,11 +230,12 @@ class _Plan:
 
     def move_one(self) -> bool:
         """Move one replica from a full node to an emptier one; False if nothing can be gained any more."""
-        by_load = sorted(self._load, key=lambda node: (self._load[node], node))
-        for giver in reversed(by_load):
-            for taker in by_load:
-                if self._load[giver] - self._load[taker] < 2:
+        for given, giver in reversed(self._by_load):
+            for taken, taker in self._by_load:
+                if given - taken < 2:
                     break
+                if self._obstacles.between(giver, None, taker, self._rack(taker)) == given:
+                    continue
                 number = self._best_to_move(giver, taker)
                 if number is not None:
                     self._put(number, giver, taker)
@@ -138,34 +245,68 @@ class _Plan:
     def _best_to_move(self, giver: NodeId, taker: NodeId) -> int | None:
         """One of the topic of which the giver has most in comparison; a leader if it leads more."""
         given, taken = self._held[giver], self._held[taker]
+        topics = self._topics_between(giver, taker)
+        unmovable = []
+        best = None
+        while topics and best is None:
+            before, place, topic = topics[0]
+            now = len(taken.get(topic, ())) - len(given[topic])
+            if not given[topic]:
+                heappop(topics)
+            elif now != before:
+                heapreplace(topics, (now, place, topic))
+            else:
+                best = self._best_of(topic, giver, taker)
+                if best is None:
+                    unmovable.append(heappop(topics))
+        for one in unmovable:
+            heappush(topics, one)
+        return best
+
+    def _topics_between(self, giver: NodeId, taker: NodeId) -> list[tuple[int, int, str]]:
+        """The heap; a topic's number in it may be too low, since the giver gave and the taker took since."""
+        taken_before, given_before, topics = self._topics.get((giver, taker), (-1, -1, []))
+        if (taken_before, given_before) != (self._taken[giver], self._given[taker]):
+            there = self._held[taker]
+            topics = [
+                (len(there.get(topic, ())) - len(numbers), place, topic)
+                for place, (topic, numbers) in enumerate(self._held[giver].items())
+            ]
+            heapify(topics)
+            self._topics[giver, taker] = self._taken[giver], self._given[taker], topics
+        return topics
+
+    def _best_of(self, topic: str, giver: NodeId, taker: NodeId) -> int | None:
+        numbers = self._held[giver][topic]
+        rack_left, rack_joined = self._rack(giver), self._rack(taker)
+        if self._obstacles.between(giver, topic, taker, rack_joined) == len(numbers):
+            return None
         leads_more = len(self._led[giver]) > len(self._led[taker])
-        topics = sorted(given, key=lambda topic: len(taken.get(topic, ())) - len(given[topic]))
-        for topic in topics:
-            there = taken.get(topic, {})
-            possible = (
-                (gain, (self._replicas[number][0] == giver) == leads_more, -number)
-                for number in given[topic]
-                if number not in there and (gain := self._rack_gain(number, giver, taker)) >= 0
-            )
-            looked_at = list(itertools.islice(possible, CHOICES_MAX))
-            if looked_at:
-                return -max(looked_at)[2]
-        return None
+        there = self._held[taker].get(topic, {})
+        possible = (
+            (gain, (self._replicas[number][0] == giver) == leads_more, -number)
+            for number in numbers
+            if number not in there and (gain := self._rack_gain(number, giver, rack_left, rack_joined)) >= 0
+        )
+        looked_at = list(itertools.islice(possible, CHOICES_MAX))
+        return -max(looked_at)[2] if looked_at else None
 
-    def _rack_gain(self, number: int, leaving: NodeId, joining: NodeId) -> int:
-        others = [self._rack(node) for node in self._replicas[number] if node != leaving]
-        return len({*others, self._rack(joining)}) - len({*others, self._rack(leaving)})
+    def _rack_gain(self, number: int, leaving: NodeId, rack_left: _Rack, rack_joined: _Rack) -> int:
+        """In how many more racks the partition is when `leaving` gives it to a node of `rack_joined`."""
+        racks = self._racks
+        others = [racks.get(node, node) for node in self._replicas[number] if node != leaving]
+        return (rack_joined not in others) - (rack_left not in others)
 
-    def _rack(self, node: NodeId) -> str | NodeId:
+    def _rack(self, node: NodeId) -> _Rack:
         """A node without a rack stands for itself."""
-        return self._racks.get(node) or node
+        return self._racks.get(node, node)
 
     def replace(self, number: int, leaving: NodeId, *, force: bool) -> None:
         """Another node takes the replica: one in a rack of its own if there is one, then the emptiest."""
         replicas = self._replicas[number]
         others = [self._rack(node) for node in replicas if node != leaving]
         is_leader = replicas[0] == leaving
-        takers = sorted(
+        takers = (
             (
                 others.count(self._rack(node)),
                 self._load[node],
@@ -175,8 +316,9 @@ class _Plan:
             for node in self._held
             if node not in replicas
         )
-        if takers:
-            self._put(number, leaving, takers[0][-1])
+        taker = min(takers, default=None)
+        if taker is not None:
+            self._put(number, leaving, taker[-1])
         elif not force:
             raise RequestError(
                 ErrorCode.invalid_replication_factor,
@@ -193,15 +335,20 @@ class _Plan:
         self._set(number, tuple(joining if node == leaving else node for node in self._replicas[number]))
 
     def _set(self, number: int, replicas: tuple[NodeId, ...]) -> None:
+        self._note(number, -1)
         del self._led[self._replicas[number][0]][number]
         self._led[replicas[0]][number] = None
         self._replicas[number] = replicas
+        self._note(number, 1)
 
     # --- leaders -----------------------------------------------------------------------------------
 
     def shift_leader(self) -> bool:
         """Take one leadership from a node to one with at least two fewer, over others if need be."""
+        fewest = min((len(self._led[node]) for node in self._held), default=0)
         for giver in sorted(self._held, key=lambda node: (-len(self._led[node]), node)):
+            if len(self._led[giver]) - 2 < fewest:
+                break
             chain = self._chain_from(giver)
             if chain:
                 for number, leader in chain:

@@ -63,6 +63,9 @@ class ClusterState:
         self.security = SecurityState()
         self.config_bytes = 0
         """Of topics, partitions and configs, as `sizes` reckons; moved with every change of them."""
+        self._changing: dict[UUID, list[PartitionRegistration]] = {}
+        """By topic id, the partitions of topics that the batch being applied has changed. A topic is copied
+        once for a batch, not once for each of its partitions."""
 
     # --- reading ---
 
@@ -114,15 +117,28 @@ class ClusterState:
         return outcome
 
     def _apply_batch(self, batch: c.Batch, index: int) -> Outcome:
-        parts = tuple(self._apply(command, index) for command in batch.commands)
+        parts = []
+        for command in batch.commands:
+            if not isinstance(command, c.ChangePartition | c.Reassign):
+                self._settle()  # others look at whole topics
+            parts.append(self._apply(command, index, in_batch=True))
+        self._settle()
         events = tuple(event for part in parts for event in part.events)
-        return Outcome(index=index, events=events, parts=parts)
+        return Outcome(index=index, events=events, parts=tuple(parts))
 
-    def _apply(self, command: Any, index: int) -> Outcome:
+    def _settle(self) -> None:
+        """Put the partitions that a batch changed into their topics."""
+        for topic_id, partitions in self._changing.items():
+            self._replace(self._known_topic(topic_id), partitions=tuple(partitions))
+        self._changing.clear()
+
+    def _apply(self, command: Any, index: int, *, in_batch: bool = False) -> Outcome:
         try:
             events = _APPLY[type(command)](self, command, index)
         except Refusal as refusal:
             return Outcome(index=index, refused=refusal.refused)
+        if self._changing and not in_batch:
+            self._settle()
         if isinstance(command, c.AllocateProducerIds):
             return Outcome(index=index, value=self.next_producer_id - command.count)
         return Outcome(index=index, events=tuple(events))
@@ -235,8 +251,10 @@ class ClusterState:
     def _put(self, topic: Topic, old: PartitionRegistration, new: PartitionRegistration) -> list[e.Event]:
         """Replace one partition, and end its move if it can end now."""
         new = reassignment.complete(new, self.is_alive)
-        partitions = (*topic.partitions[: old.partition], new, *topic.partitions[old.partition + 1 :])
-        self._replace(topic, partitions=partitions)
+        changing = self._changing.get(topic.topic_id)
+        if changing is None:
+            changing = self._changing[topic.topic_id] = list(topic.partitions)
+        changing[old.partition] = new
         self.config_bytes += partition_bytes(new) - partition_bytes(old)
         return _changes(topic, old, new)
 
@@ -344,14 +362,16 @@ class ClusterState:
         """Apply `change` to every partition with a replica there, and tell what changed."""
         events: list[e.Event] = []
         for topic in list(self.topics.values()):
-            partitions = list(topic.partitions)
+            partitions: list[PartitionRegistration] | None = None
             for place, old in enumerate(topic.partitions):
                 new = change(topic, old, broker_id, self.is_alive) if broker_id in old.replicas else None
                 if new is not None:
+                    partitions = partitions or list(topic.partitions)
                     partitions[place] = new = reassignment.complete(new, self.is_alive)
                     self.config_bytes += partition_bytes(new) - partition_bytes(old)
                     events += _changes(topic, old, new)
-            self._replace(topic, partitions=tuple(partitions))
+            if partitions is not None:
+                self._replace(topic, partitions=tuple(partitions))
         return events
 
     # --- coming and going ---
@@ -425,7 +445,7 @@ class ClusterState:
         topic = self._known_topic(command.topic_id)
         if not 0 <= command.partition < len(topic.partitions):
             raise Refusal(ErrorCode.unknown_topic_or_partition, f"No partition {command.partition}.")
-        return topic, topic.partitions[command.partition]
+        return topic, self._changing.get(topic.topic_id, topic.partitions)[command.partition]
 
     def _known_broker(self, broker_id: NodeId) -> Broker:
         broker = self.brokers.get(broker_id)

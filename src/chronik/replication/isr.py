@@ -1,18 +1,19 @@
 """Who is in sync: the two rules by which a follower joins and leaves the ISR, and how a change is decided.
 
 A leader proposes a change; it is in force once the metadata log has it. Until that is settled the watermark
-counts both, the old ISR and the new: either may be in force.
+counts both, the old ISR and the new: either may be in force. When a node dies or is back, a leader changes
+hundreds of partitions at once: what one turn of the event loop proposes is one entry of the metadata log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronik.log_lines import RepeatingLine
-from chronik.metadata.commands import ChangePartition
+from chronik.metadata.commands import Batch, ChangePartition
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
 from chronik.replication.progress import FollowerProgress
@@ -27,6 +28,8 @@ _unchanged: Final = RepeatingLine(log, logging.INFO, "%s: the ISR stays as it is
 PROPOSE_SECONDS_MAX: Final = 5.0
 PROPOSE_AGAIN_SECONDS: Final = 0.1
 NEW_EPOCH_RETRY_SECONDS: Final = 1.0
+CHANGES_A_COMMAND: Final = 256
+"""Partitions that one entry of the metadata log changes, so that applying it holds nobody up."""
 
 
 def is_caught_up(progress: FollowerProgress, high_watermark: int, leader_epoch_start_offset: int) -> bool:
@@ -52,11 +55,22 @@ def lagging_followers(
     ]
 
 
+class _Change(NamedTuple):
+    """A change that is wanted."""
+
+    partition: Replica
+    isr: tuple[NodeId, ...] | None
+    """None asks for a new leader epoch."""
+    decided: asyncio.Future[bool]
+
+
 class MetadataIsrProposals:
     """Proposes changes of partitions that this node leads, as commands for the metadata log."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
+        self._gathered: list[_Change] = []
+        """Those of this turn of the event loop."""
         self._tasks = Tasks("ISR")
 
     def propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
@@ -89,23 +103,67 @@ class MetadataIsrProposals:
 
     async def _change(self, partition: Replica, isr: tuple[NodeId, ...] | None) -> bool | None:
         """Ask for this ISR, or for a new leader epoch if None. Returns False if refused, None if unknown."""
-        current = self._metadata.state.partition(partition.tp)
-        if current is None or current.leader_epoch != partition.leader_epoch or not partition.is_leader:
-            return False
-        command = ChangePartition(
-            topic_id=partition.topic_id,
-            partition=partition.tp.partition,
-            partition_epoch=current.partition_epoch,
-            isr=isr,
-            bump_leader_epoch=isr is None,
-        )
         try:
-            await self._metadata.submit(command, timeout_s=PROPOSE_SECONDS_MAX)
+            return await self._gather(partition, isr)
         except (Unavailable, RequestError) as error:
             _unchanged(partition.tp, partition.tp, error)
             is_refused = isinstance(error, RequestError) and error.code != ErrorCode.request_timed_out
             return False if is_refused else None
-        return True
+
+    def _gather(self, partition: Replica, isr: tuple[NodeId, ...] | None) -> asyncio.Future[bool]:
+        loop = asyncio.get_running_loop()
+        if not self._gathered:
+            loop.call_soon(self._submit_gathered)
+        decided: asyncio.Future[bool] = loop.create_future()
+        self._gathered.append(_Change(partition, isr, decided))
+        return decided
+
+    def _submit_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        wanted: list[tuple[_Change, ChangePartition]] = []
+        for change in gathered:
+            if change.decided.done():
+                continue
+            command = self._command(change)
+            if command is None:
+                change.decided.set_result(False)
+            else:
+                wanted.append((change, command))
+        for start in range(0, len(wanted), CHANGES_A_COMMAND):
+            part = wanted[start : start + CHANGES_A_COMMAND]
+            self._tasks.spawn(self._submit(part), f"changing {len(part)} partitions")
+
+    def _command(self, change: _Change) -> ChangePartition | None:
+        """None if the partition has changed so that the proposal means nothing any more."""
+        partition = change.partition
+        current = self._metadata.state.partition(partition.tp)
+        if current is None or current.leader_epoch != partition.leader_epoch or not partition.is_leader:
+            return None
+        return ChangePartition(
+            topic_id=partition.topic_id,
+            partition=partition.tp.partition,
+            partition_epoch=current.partition_epoch,
+            isr=change.isr,
+            bump_leader_epoch=change.isr is None,
+        )
+
+    async def _submit(self, wanted: Sequence[tuple[_Change, ChangePartition]]) -> None:
+        """Whatever comes of it, everybody who waits hears of it."""
+        batch = Batch(commands=tuple(command for _, command in wanted))
+        try:
+            outcome = await self._metadata.submit(batch, timeout_s=PROPOSE_SECONDS_MAX)
+        except Exception as error:
+            for change, _ in wanted:
+                if not change.decided.done():
+                    change.decided.set_exception(error)
+            return
+        for (change, _), part in zip(wanted, outcome.parts, strict=True):
+            if change.decided.done():
+                continue
+            if part.refused is None:
+                change.decided.set_result(True)
+            else:
+                change.decided.set_exception(RequestError(part.refused.code, part.refused.message))
 
     async def stop(self) -> None:
         await self._tasks.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
 from chronik.metadata import events as e
+from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import PartitionRegistration as Assignment
@@ -116,7 +117,7 @@ class ReplicaManager:
             case e.TopicDeleted():
                 self._delete(event.topic, event.topic_id)
             case e.ConfigChanged():
-                self._reconfigure()
+                self._on_config_changed(event)
             case e.Resync():
                 self.synchronize()
             case _:
@@ -141,7 +142,7 @@ class ReplicaManager:
         for topic in state.topics.values():
             for assignment in topic.partitions:
                 self._update(TopicPartition(topic.name, assignment.partition), topic)
-        self._reconfigure()
+        self._reconfigure(self._all.by_topic)
 
     def _update(self, tp: TopicPartition, topic: Topic | None = None) -> None:
         topic = topic or self._metadata.state.topics.get(tp.topic)
@@ -192,19 +193,26 @@ class ReplicaManager:
         partition.assign(assignment)
         self._follower_links.partition_assigned(partition)
 
-    def _reconfigure(self) -> None:
-        configs: dict[str, TopicConfig] = {}
-        for tp, partition in self._partitions.items():
-            config = configs.get(tp.topic)
-            if config is None:
-                config = configs[tp.topic] = self._topic_config(tp.topic)
-            if partition.config != config:
-                partition.reconfigure(config, log_config(config))
+    def _on_config_changed(self, event: e.ConfigChanged) -> None:
+        if event.resource_type == TOPIC_RESOURCE:
+            self._reconfigure([event.name])
+        elif event.resource_type == BROKER_RESOURCE:
+            self._reconfigure(self._all.by_topic)
+
+    def _reconfigure(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            of_topic = self._all.by_topic.get(topic)
+            if of_topic is None:
+                continue
+            config = self._topic_config(topic)
+            for partition in of_topic.values():
+                if partition.config != config:
+                    partition.reconfigure(config, log_config(config))
 
     def _delete(self, topic: str, topic_id: UUID) -> None:
-        for tp, partition in list(self._partitions.items()):
-            if tp.topic == topic and partition.topic_id == topic_id:
-                self._drop(tp, partition, ErrorCode.unknown_topic_or_partition)
+        for partition in list(self._all.by_topic.get(topic, {}).values()):
+            if partition.topic_id == topic_id:
+                self._drop(partition.tp, partition, ErrorCode.unknown_topic_or_partition)
 
     def _drop(self, tp: TopicPartition, partition: Partition, code: ErrorCode) -> None:
         self._all.remove(partition)

@@ -24,6 +24,7 @@ from chronik.security.quotas import Quotas
 from chronik.server.audit import AuditTrail
 from chronik.server.fetch_sessions import FetchSessions
 from chronik.server.telemetry import Telemetry
+from chronik.server.topic_answers import TopicAnswers
 from chronik.tasks import Tasks
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.verification import TransactionVerifier
@@ -62,6 +63,7 @@ class Services:
     presence: Presence
     client_state: ClientState = field(default_factory=ClientState)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    topic_answers: TopicAnswers = field(default_factory=TopicAnswers)
     telemetry: Telemetry = field(default_factory=Telemetry)
     quotas: Quotas = field(default_factory=Quotas)
     audit: AuditTrail = field(default_factory=_no_audit)

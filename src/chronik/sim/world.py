@@ -24,9 +24,15 @@ T = TypeVar("T")
 
 
 class World:
-    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep_trace: bool = False,
+        loop_type: Callable[[random.Random], SimLoop] = SimLoop,
+    ) -> None:
         self.seed = seed
-        self.loop = SimLoop(self.rng("loop"))  # type: ignore[abstract]  # what nodes use is there
+        self.loop = loop_type(self.rng("loop"))
         self.trace = self.loop.trace
         self.trace.is_kept = keep_trace
         chance = self.rng("network")

@@ -19,13 +19,14 @@ from chronik.model import PeerError
 from chronik.wire.api import ApiKey, is_flexible
 from chronik.wire.reading import Buffer, Cursor, position_of, read_entity
 from chronik.wire.shape import FieldShape, shape_of
-from chronik.wire.writing import write_entity
+from chronik.wire.writing import Encoded, write_element, write_entity
 
 __all__ = [
     "REQUEST_ELEMENTS_MAX",
     "check_fields",
     "decode_request",
     "decode_response",
+    "encode_element",
     "encode_request",
     "encode_response",
     "in_ms",
@@ -99,6 +100,11 @@ def encode_response(api_key: int, version: int, correlation_id: int, fields: Fie
     write_entity(_entity(api_key, version, "response"), out, fields)
     out[0:4] = (len(out) - 4).to_bytes(4, "big")
     return bytes(out)
+
+
+def encode_element(api_key: int, version: int, array: str, fields: Fields) -> Encoded:
+    """An element of an array of the response, to be put into the fields of several responses as it is."""
+    return write_element(_entity(api_key, version, "response"), array, fields)
 
 
 def encode_request(

@@ -14,13 +14,30 @@ from typing import Any, Final, TypeAlias
 
 from chronik.wire.shape import FIXED, EntityType, FieldShape, layout_of, runs_of, shape_of
 
-__all__ = ["write_entity"]
+__all__ = ["Encoded", "write_element", "write_entity"]
 
 Writer: TypeAlias = Callable[[bytearray, Any], None]
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _ZERO_UUID: Final = bytes(16)
+
+
+class Encoded(bytes):
+    """An element of an array of structs that was written before, by `write_element`."""
+
+
+def write_element(entity: EntityType, array: str, values: Mapping[str, Any]) -> Encoded:
+    """One element of an array of structs that the message has at its top level."""
+    out = bytearray()
+    _element_writer(entity, array)(out, values)
+    return Encoded(out)
+
+
+@cache
+def _element_writer(entity: EntityType, array: str) -> Writer:
+    (field,) = (field for field in shape_of(entity) if field.name == array)
+    return _item_writer(field, entity.__flexible__)
 
 
 def write_entity(entity: EntityType, out: bytearray, values: Mapping[str, Any]) -> None:
@@ -139,7 +156,10 @@ def _field_writer(field: FieldShape, flexible: bool) -> Writer:
         else:
             out += FIXED["int32"].pack(len(items))
         for element in items:
-            item(out, element)
+            if type(element) is Encoded:
+                out += element
+            else:
+                item(out, element)
 
     return write_array
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from chronik.cluster.operations import ClusterOperations, Moved
+from chronik.cluster.operations import STEPS_A_TURN, ClusterOperations, Moved
 from chronik.cluster.voters import quorum_changes
 from chronik.metadata import commands as c
 from chronik.metadata import events as e
@@ -151,6 +151,30 @@ def test_a_new_node_gets_its_share_of_replicas_and_leaders() -> None:
         assert [world.led(node) for node in (1, 2, 3, 4)] == [10, 10, 10, 10]
         assert world.moving_max <= 16
         assert await world.operations.rebalance() == Moved(0, 0)
+
+    run(work())
+
+
+def test_a_plan_leaves_turns_of_the_event_loop_to_others() -> None:
+    """The controller that plans for 50,000 partitions must go on answering leases."""
+
+    async def work() -> None:
+        world = World(partitions=2_000)
+        await world.begin()
+        await world.register(4)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        planned = await world.operations.rebalance(dry_run=True)
+        task.cancel()
+        assert planned.replicas == 1_500
+        assert turns >= planned.replicas / STEPS_A_TURN
 
     run(work())
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.cluster import placement
 from chronik.cluster.placement import Slot, place
 from chronik.model import ErrorCode, RequestError
+from tests.unit.cluster.plain_placement import plain_place
 
 
 def test_ids_are_those_of_the_live_brokers() -> None:
@@ -100,3 +104,43 @@ def test_followers_are_spread_too() -> None:
     placed = place([Slot(id) for id in range(1, 5)], 12, 2)
     followers_of_one = Counter(replicas[1] for replicas in placed if replicas[0] == 1)
     assert followers_of_one == {2: 1, 3: 1, 4: 1}
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from((None, "a", "b", "c", "d")), min_size=1, max_size=12),
+    st.integers(1, 40),
+    st.integers(0, 500),
+    st.data(),
+)
+def test_replicas_are_those_of_the_plain_form(
+    racks: list[str | None], partitions: int, start: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, len(racks)))
+    slots = [Slot(id, rack) for id, rack in enumerate(racks)]
+    assert place(slots, partitions, factor, start=start) == plain_place(
+        slots, partitions, factor, start=start
+    )
+
+
+def test_a_partition_costs_the_same_whatever_the_number_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(list[str]):
+        looks = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            Counted.looks += 1
+            return super().__getitem__(place)
+
+    in_line = placement._alternate_racks
+
+    def counted(slots: Sequence[Slot]) -> placement._Ring:
+        ring = in_line(slots)
+        return ring._replace(racks=Counted(ring.racks))
+
+    monkeypatch.setattr(placement, "_alternate_racks", counted)
+    looks = []
+    for brokers in (10, 100):
+        Counted.looks = 0
+        place([Slot(id, f"rack-{id % 5}") for id in range(brokers)], 200, 3)
+        looks.append(Counted.looks)
+    assert looks[1] <= 1.2 * looks[0]

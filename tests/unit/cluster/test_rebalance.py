@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.cluster import rebalance
 from chronik.cluster.placement import Slot, place
-from chronik.cluster.rebalance import Move, Placed, drain, even_out, replica_moves
+from chronik.cluster.rebalance import Move, Placed, drain, even_out, even_out_steps, replica_moves
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from tests.unit.cluster.plain_rebalance import plain_even_out
 
 
 def placed(*replicas: tuple[int, ...], topic: str = "orders") -> list[Placed]:
@@ -178,3 +181,66 @@ def test_no_two_replicas_share_a_rack_while_there_are_others(
         used = {places[node] for node in replicas}
         assert len(used) == min(len(replicas), len(set(places.values())))
     assert even_out(placed(*lists), slots_) == []
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    clusters(),
+    st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12),
+    st.lists(st.integers(1, 11), min_size=1, max_size=11, unique=True),
+)
+def test_the_plan_is_that_of_the_plain_form(
+    cluster: tuple[list[Placed], list[int]], racks: list[str | None], there: list[int]
+) -> None:
+    """Nodes that are new, nodes that are gone, racks of any size."""
+    before, _ = cluster
+    named = [Slot(node, racks[node]) for node in there]
+    assert even_out(before, named) == plain_even_out(before, named)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 60), st.integers(1, 4), st.data())
+def test_larger_plans_are_those_of_the_plain_form(
+    rack_count: int, per_rack: int, partitions: int, topics: int, data: st.DataObject
+) -> None:
+    old = [Slot(n, f"r{n % rack_count}") for n in range(rack_count * per_rack)]
+    new = [Slot(100 + n, f"r{n % rack_count}") for n in range(data.draw(st.integers(0, 4)))]
+    before = []
+    for topic in range(topics):
+        factor, start = data.draw(st.integers(1, min(3, len(old)))), data.draw(st.integers(0, 20))
+        before += placed(*place(old, partitions, factor, start=start), topic=f"t{topic}")
+    gone = data.draw(st.sampled_from([None, 0]))
+    named = [slot for slot in [*old, *new] if slot.broker_id != gone]
+    assert even_out(before, named) == plain_even_out(before, named)
+
+
+def looks_at(partitions: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a plan for four more nodes looks at a partition, with a replica in each of three racks."""
+    looks = 0
+    rack_gain = rebalance._Plan._rack_gain
+
+    def counted(plan: rebalance._Plan, *args: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return rack_gain(plan, *args)
+
+    nodes = [Slot(n, f"r{n % 3}") for n in range(12)]
+    before = placed(*place(nodes, partitions, 3))
+    with monkeypatch.context() as patched:
+        patched.setattr(rebalance._Plan, "_rack_gain", counted)
+        moves = even_out(before, [*nodes, *(Slot(100 + n, f"r{n % 3}") for n in range(4))])
+    assert moves
+    return looks
+
+
+def test_what_cannot_move_costs_no_look_at_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rack has a replica of everything, so a replica only moves within its rack. Searching the other
+    racks' nodes partition by partition made the cost grow with the square of their number."""
+    small, large = looks_at(120, monkeypatch), looks_at(960, monkeypatch)
+    assert large <= 8 * small * 1.5
+
+
+def test_a_plan_is_made_in_steps_whose_number_grows_with_the_partitions() -> None:
+    nodes = [Slot(n) for n in range(6)]
+    steps = [sum(1 for _ in even_out_steps(placed(*place(nodes, n, 2)), nodes)) for n in (80, 800)]
+    assert steps == [20, 200]

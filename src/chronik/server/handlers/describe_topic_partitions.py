@@ -8,7 +8,7 @@ from chronik.model import ErrorCode, RequestError, is_internal_topic
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
 from chronik.server.gate import asks
-from chronik.server.handlers.metadata import describe_partition
+from chronik.server.topic_answers import describe_partition
 from chronik.server.topics import check_topic_name
 from chronik.wire.api import ApiKey
 

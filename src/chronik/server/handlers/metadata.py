@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Broker, PartitionRegistration, Topic
-from chronik.model import NO_LEADER, ErrorCode, RequestError, is_internal_topic
+from chronik.metadata.values import Broker, Topic
+from chronik.model import ErrorCode, RequestError, is_internal_topic
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import may_create
 from chronik.server.authorized import NOT_REQUESTED, cluster_operations
@@ -17,6 +16,7 @@ from chronik.server.gate import asks
 from chronik.server.throttling import may_create_on_first_use
 from chronik.server.topics import check_topic_name, ensure_topic
 from chronik.wire.api import ApiKey
+from chronik.wire.writing import Encoded
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v10.request import MetadataRequest
@@ -40,18 +40,11 @@ def _on_error(request: MetadataRequest, code: ErrorCode, message: str | None) ->
 async def metadata(request: MetadataRequest, ctx: RequestContext) -> Reply:
     services = ctx.services
     await _settle(request, ctx)
-    topics = await _topics(request, ctx)
-    for topic in topics:
-        name = topic["name"]
-        asked = request.include_topic_authorized_operations and name is not None and not topic["error_code"]
-        topic["topic_authorized_operations"] = (
-            ctx.access.operations(ResourceType.TOPIC, name) if asked else NOT_REQUESTED
-        )
     return reply(
         brokers=brokers_of(services.presence.brokers(), ctx.connection.endpoint),
         cluster_id=services.state.cluster_id,
         controller_id=services.controller_id(),
-        topics=topics,
+        topics=await _topics(request, ctx),
         cluster_authorized_operations=cluster_operations(
             ctx.access, request.include_cluster_authorized_operations
         ),
@@ -92,13 +85,13 @@ def brokers_of(brokers: Iterable[Broker], endpoint: str) -> list[dict[str, Any]]
     ]
 
 
-async def _topics(request: MetadataRequest, ctx: RequestContext) -> list[dict[str, Any]]:
+async def _topics(request: MetadataRequest, ctx: RequestContext) -> Sequence[Mapping[str, Any] | Encoded]:
     state = ctx.services.state
     # Version 0 had no null: there an empty list means all topics.
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        return [describe_topic(state, topic) for topic in state.topics.values() if _may_see(ctx, topic.name)]
+        return _encoded(ctx, request, [one for one in state.topics.values() if _may_see(ctx, one.name)])
     create = ctx.services.settings.auto_create_topics and request.allow_auto_topic_creation
-    described = []
+    found: list[Topic | Mapping[str, Any]] = []
     seen = set()
     for wanted in request.topics:
         topic_id: UUID | None = wanted.topic_id
@@ -108,36 +101,36 @@ async def _topics(request: MetadataRequest, ctx: RequestContext) -> list[dict[st
         if key in seen:
             continue
         seen.add(key)
-        described.append(
-            await _by_id(ctx, topic_id) if topic_id is not None else await _by_name(ctx, wanted.name, create)
+        found.append(
+            _by_id(ctx, topic_id) if topic_id is not None else await _by_name(ctx, wanted.name, create)
         )
-    return described
+    encoded = iter(_encoded(ctx, request, [one for one in found if isinstance(one, Topic)]))
+    return [next(encoded) if isinstance(one, Topic) else one for one in found]
 
 
-async def _by_id(ctx: RequestContext, topic_id: UUID) -> dict[str, Any]:
+def _encoded(ctx: RequestContext, request: MetadataRequest, topics: Iterable[Topic]) -> list[Encoded]:
+    with_operations, access, services = request.include_topic_authorized_operations, ctx.access, ctx.services
+    wanted = (
+        (topic, access.operations(ResourceType.TOPIC, topic.name) if with_operations else NOT_REQUESTED)
+        for topic in topics
+    )
+    return services.topic_answers.encoded(services.state, ctx.api_version, wanted)
+
+
+def _by_id(ctx: RequestContext, topic_id: UUID) -> Topic | Mapping[str, Any]:
     topic = ctx.services.state.topic_by_id(topic_id)
     if topic is None:
-        return {
-            "error_code": ErrorCode.unknown_topic_id,
-            "name": None,
-            "topic_id": topic_id,
-            "partitions": (),
-        }
+        return _failed(ErrorCode.unknown_topic_id, None, topic_id)
     if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-        return {
-            "error_code": ErrorCode.topic_authorization_failed,
-            "name": None,
-            "topic_id": topic_id,
-            "partitions": (),
-        }
-    return describe_topic(ctx.services.state, topic)
+        return _failed(ErrorCode.topic_authorization_failed, None, topic_id)
+    return topic
 
 
-async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> dict[str, Any]:
+async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> Topic | Mapping[str, Any]:
     services = ctx.services
     if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name or ""):
         # Refused before the topic is looked up, so that the answer cannot reveal whether it exists.
-        return {"error_code": ErrorCode.topic_authorization_failed, "name": name, "partitions": ()}
+        return _failed(ErrorCode.topic_authorization_failed, name)
     topic = services.state.topics.get(name or "")
     if topic is None:
         try:
@@ -151,28 +144,15 @@ async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> dict[
             topic = await ensure_topic(services, name or "")
         except Exception as error:
             code, _ = error_of(error, ErrorCode.leader_not_available)
-            return {"error_code": code, "name": name, "partitions": ()}
-    return describe_topic(services.state, topic)
+            return _failed(code, name)
+    return topic
 
 
-def describe_topic(state: ClusterState, topic: Topic) -> dict[str, Any]:
+def _failed(code: ErrorCode, name: str | None, topic_id: UUID | None = None) -> Mapping[str, Any]:
     return {
-        "error_code": ErrorCode.none,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": is_internal_topic(topic.name),
-        "partitions": [describe_partition(state, partition) for partition in topic.partitions],
-    }
-
-
-def describe_partition(state: ClusterState, partition: PartitionRegistration) -> dict[str, Any]:
-    leaderless = partition.leader == NO_LEADER
-    return {
-        "error_code": ErrorCode.leader_not_available if leaderless else ErrorCode.none,
-        "partition_index": partition.partition,
-        "leader_id": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        "offline_replicas": [id for id in partition.replicas if not state.is_alive(id)],
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "partitions": (),
+        "topic_authorized_operations": NOT_REQUESTED,
     }

@@ -1,0 +1,85 @@
+"""Metadata answers out of kept bytes are those that would be made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronik.metadata import commands as c
+from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
+from chronik.metadata.state import ClusterState
+from chronik.server import topic_answers
+from chronik.server.authorized import NOT_REQUESTED
+from chronik.server.topic_answers import TopicAnswers, describe_topic
+from chronik.wire.api import ApiKey
+from chronik.wire.schema import check_fields, encode_response
+from tests.unit.metadata.test_state import LIVELY, histories
+from tests.unit.server.harness import Harness
+
+VERSIONS = range(14)
+
+
+def anew(state: ClusterState, version: int, operations: int) -> bytes:
+    topics = [describe_topic(state, topic, operations) for topic in state.topics.values()]
+    check_fields(ApiKey.METADATA, "response", {"topics": topics})
+    return encode_response(ApiKey.METADATA, version, 1, {"topics": topics})
+
+
+def kept(answers: TopicAnswers, state: ClusterState, version: int, operations: int) -> bytes:
+    topics = answers.encoded(state, version, [(topic, operations) for topic in state.topics.values()])
+    return encode_response(ApiKey.METADATA, version, 1, {"topics": topics})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    histories,
+    st.lists(
+        st.tuples(st.sampled_from(VERSIONS), st.sampled_from([NOT_REQUESTED, 0, 8])), min_size=1, max_size=3
+    ),
+    st.integers(0, 25),
+    st.sampled_from([0, 700, 10_000]),
+)
+def test_kept_answers_are_those_that_would_be_made_anew(
+    history: list[Any], asked: list[tuple[int, int]], snapshot_at: int, bytes_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(topic_answers, "KEPT_BYTES_MAX", bytes_max)
+        answers, state = TopicAnswers(), ClusterState()
+        for index, command in enumerate([*LIVELY, *history], 1):
+            state.apply(command, index)
+            if index == snapshot_at:
+                state = decode_snapshot(encode_snapshot(state))
+            for version, operations in asked:
+                assert kept(answers, state, version, operations) == anew(state, version, operations)
+            assert answers.kept_bytes <= bytes_max
+            assert answers.kept_bytes == sum(len(data) + 300 for _, data in answers._kept.values())
+
+
+def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    harness.topic("one")
+    two = harness.topic("two")
+    described: list[str] = []
+
+    def noted(state: ClusterState, topic: Any, operations: int) -> dict[str, Any]:
+        described.append(topic.name)
+        return describe_topic(state, topic, operations)
+
+    monkeypatch.setattr(topic_answers, "describe_topic", noted)
+    for _ in range(3):
+        response = harness.call(ApiKey.METADATA, 12, topics=None)
+        assert {topic.name for topic in response.topics} == {"one", "two"}
+    assert described == ["one", "two"]
+    harness.submit(c.ChangePartition(topic_id=two, partition=0, partition_epoch=0, isr=(1, 2)))
+    response = harness.call(ApiKey.METADATA, 12, topics=None)
+    assert {topic.name: topic.partitions[0].isr_nodes for topic in response.topics} == {
+        "one": (1, 2, 3),
+        "two": (1, 2),
+    }
+    assert described == ["one", "two", "two"]
+    harness.submit(c.FenceBroker(broker_id=3, broker_epoch=harness.store.state.brokers[3].epoch))
+    response = harness.call(ApiKey.METADATA, 12, topics=None)
+    assert [topic.partitions[0].offline_replicas for topic in response.topics] == [(3,), (3,)]
