@@ -99,7 +99,7 @@ class Place:
         self.hurried += 1
 
     def search(self, query: Any, published: Any = None, **more: Any) -> SearchResult:
-        indexer = SimpleNamespace(topics={"orders": self.topic}, is_on=True, hurry=self.hurry)
+        indexer = SimpleNamespace(topic=lambda *_: self.topic, is_on=True, hurry=self.hurry)
         history = cast(History, SimpleNamespace(find=lambda *_: published))
         request = SearchRequest(query=query, **more)
         return Search(cast(Indexer, indexer), history, request).run({"orders": [0]}, {"orders": "id"})
