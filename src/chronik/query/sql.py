@@ -1,7 +1,7 @@
 """SQL over topics: reads what the query needs, runs it in DuckDB within limits, hands rows back.
 
-DuckDB may touch nothing but this engine's own files, statements other than SELECT are refused before it sees
-them, and every query has bounds of rows, time and memory.
+DuckDB may touch nothing but the files of the query's own tables, statements other than SELECT and functions
+that are not listed are refused before it sees them, and every query has bounds of rows, time and memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chronik.query.column_reader import ColumnReader
 from chronik.query.messages import QueryError, Stuck, ended
 from chronik.query.pushdown import RowBounds
 from chronik.query.results import FORMATS
-from chronik.query.run import AT_ONCE, FilesMoved, QueryLimits, QueryRun, describe
+from chronik.query.run import AT_ONCE, ONCE, SPILL, FilesMoved, QueryLimits, QueryRun, describe
 from chronik.query.skipping import Skipped
 from chronik.query.tables import FLUSH_BYTES, PartitionColumns, TopicColumns, remove_unknown
 
@@ -78,7 +78,7 @@ class SqlEngine:
         self._skipped = skipped
         self._root = root
         self._archive = None if archive_dir is None else Archive(archive_dir.resolve())
-        for left in (".once", RESULTS):
+        for left in (ONCE, SPILL, RESULTS):
             shutil.rmtree(root / left, ignore_errors=True)  # of a process that was killed
         root.mkdir(parents=True, exist_ok=True)
         self._connect = connect
@@ -169,9 +169,8 @@ class SqlEngine:
         rows = self._limits.sql_rows_max
         if request.limit is not None:
             rows = min(rows, max(0, request.limit))
-        readable = () if self._archive is None else (self._archive.root,)
         for attempt in range(ATTEMPTS_MAX):
-            run = QueryRun(self._root, self._limits, request.query, rows, readable)
+            run = QueryRun(self._root, self._limits, request.query, rows)
             is_stuck = False
             try:
                 await self._prepare(run, request)
@@ -213,6 +212,7 @@ class SqlEngine:
                     raise QueryError(404, "unknown_table", f"There is no topic {table!r}.")
                 async with self._reading.setdefault(table, asyncio.Lock()):
                     await self._read_topic(run, cluster, table, str(info.topic_id), plan.bounds)
+        await self._on_thread(run, run.seal)
 
     async def _read_topic(
         self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: RowBounds
