@@ -188,7 +188,8 @@ class QueryRun:
         finally:
             timer.cancel()
 
-    def guarded(self, work: Callable[[], Any]) -> Any:
+    @staticmethod
+    def guarded(work: Callable[[], Any]) -> Any:
         """DuckDB's errors as ours."""
         try:
             return work()

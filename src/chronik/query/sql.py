@@ -170,7 +170,7 @@ class SqlEngine:
         if request.limit is not None:
             rows = min(rows, max(0, request.limit))
         for attempt in range(ATTEMPTS_MAX):
-            run = QueryRun(self._root, self._limits, request.query, rows)
+            run: QueryRun = QueryRun.guarded(partial(QueryRun, self._root, self._limits, request.query, rows))
             is_stuck = False
             try:
                 await self._prepare(run, request)
@@ -201,7 +201,7 @@ class SqlEngine:
             raise
 
     async def _prepare(self, run: QueryRun, request: SqlRequest) -> None:
-        plan = await self._on_thread(run, run.plan_reading)
+        plan = await self._on_thread(run, partial(run.guarded, run.plan_reading))
         for table in plan.tables:
             request.require(table)
         async with self._connect() as cluster:
@@ -212,7 +212,7 @@ class SqlEngine:
                     raise QueryError(404, "unknown_table", f"There is no topic {table!r}.")
                 async with self._reading.setdefault(table, asyncio.Lock()):
                     await self._read_topic(run, cluster, table, str(info.topic_id), plan.bounds)
-        await self._on_thread(run, run.seal)
+        await self._on_thread(run, partial(run.guarded, run.seal))
 
     async def _read_topic(
         self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: RowBounds

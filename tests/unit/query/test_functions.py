@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from chronik.query.functions import FUNCTIONS, TABLE_FUNCTIONS
+from tests.fuzz import canaries, queries
 
 SHOW_THE_NODE: Final = """
     col_description current_connection_id current_query current_query_id current_schemas current_setting
@@ -92,6 +93,29 @@ def test_every_table_function_was_judged() -> None:
     assert not refused & TABLE_FUNCTIONS
     assert not known - TABLE_FUNCTIONS - refused
     assert known >= TABLE_FUNCTIONS
+
+
+def shown(connection: duckdb.DuckDBPyConnection, call: str) -> str:
+    try:
+        return str(connection.execute(f"SELECT {call} FROM range(1)").fetchall())
+    except duckdb.Error as error:
+        return str(error)
+
+
+def reveals(connection: duckdb.DuckDBPyConnection, function: str) -> list[str]:
+    """Calls of this function that show a file's content, in a database that may open any file."""
+    name = function if function.isidentifier() else f'"{function}"'
+    texts = ["'" + each.replace("'", "''") + "'" for each in (*queries.STATEMENTS, str(canaries.TEXT))]
+    calls = [f"{name}({text}{more})" for text in texts for more in ("", ", optimize := true", ", 'a'", ", 1")]
+    return [call for call in calls if canaries.WORD in shown(connection, call)]
+
+
+def test_no_function_that_may_be_called_reads_files() -> None:
+    canaries.plant()
+    with duckdb.connect() as connection:
+        assert reveals(connection, "json_serialize_plan"), "the canary is where it should be"
+        assert not [call for function in FUNCTIONS for call in reveals(connection, function)]
+    assert not canaries.written(canaries.FOLDER)
 
 
 def test_a_new_function_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
