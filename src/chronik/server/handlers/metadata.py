@@ -15,7 +15,7 @@ from chronik.server.authorized import NOT_REQUESTED, cluster_operations
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
 from chronik.server.gate import asks
 from chronik.server.throttling import may_create_on_first_use
-from chronik.server.topics import check_topic_name, ensure_topic
+from chronik.server.topics import check_first_use, check_topic_name, ensure_topic
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ async def _topics(request: MetadataRequest, ctx: RequestContext) -> list[dict[st
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return [describe_topic(state, topic) for topic in state.topics.values() if _may_see(ctx, topic.name)]
     create = ctx.services.settings.auto_create_topics and request.allow_auto_topic_creation
+    too_many = _too_many(request, ctx) if create else None
     described = []
     seen = set()
     for wanted in request.topics:
@@ -109,9 +110,24 @@ async def _topics(request: MetadataRequest, ctx: RequestContext) -> list[dict[st
             continue
         seen.add(key)
         described.append(
-            await _by_id(ctx, topic_id) if topic_id is not None else await _by_name(ctx, wanted.name, create)
+            await _by_id(ctx, topic_id)
+            if topic_id is not None
+            else await _by_name(ctx, wanted.name, create, too_many)
         )
     return described
+
+
+def _too_many(request: MetadataRequest, ctx: RequestContext) -> RequestError | None:
+    """Why none of the topics is created that the request mentions: together they are too many."""
+    topics = ctx.services.state.topics
+    named = {wanted.name for wanted in request.topics or () if wanted.topic_id is None and wanted.name}
+    try:
+        check_first_use(
+            ctx.services, [name for name in named if name not in topics and not is_internal_topic(name)]
+        )
+    except RequestError as error:
+        return error
+    return None
 
 
 async def _by_id(ctx: RequestContext, topic_id: UUID) -> dict[str, Any]:
@@ -133,7 +149,9 @@ async def _by_id(ctx: RequestContext, topic_id: UUID) -> dict[str, Any]:
     return describe_topic(ctx.services.state, topic)
 
 
-async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> dict[str, Any]:
+async def _by_name(
+    ctx: RequestContext, name: str | None, create: bool, too_many: RequestError | None
+) -> dict[str, Any]:
     services = ctx.services
     if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name or ""):
         # Refused before the topic is looked up, so that the answer cannot reveal whether it exists.
@@ -146,6 +164,8 @@ async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> dict[
                 raise RequestError(ErrorCode.unknown_topic_or_partition)
             if not may_create(ctx.access, name or ""):
                 raise RequestError(ErrorCode.topic_authorization_failed)
+            if too_many is not None:
+                raise too_many
             if not may_create_on_first_use(ctx):
                 raise RequestError(ErrorCode.leader_not_available)
             topic = await ensure_topic(services, name or "")
