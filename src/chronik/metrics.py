@@ -379,6 +379,14 @@ _TABLE: Final = (
         "Records left out of search or SQL because they cannot be read.",
         ("process",),
     ),
+    Metric(
+        "chronik_sql_columns_bytes", "gauge", "Bytes on disk that SQL keeps of topics for the next query."
+    ),
+    Metric(
+        "chronik_sql_columns_dropped_total",
+        "counter",
+        "Topics of which SQL dropped what it kept, for want of room.",
+    ),
     Metric("chronik_index_documents", "gauge", "Searchable documents of partitions led here.", _TP),
     Metric("chronik_index_lag_records", "gauge", "Committed records that are not indexed yet.", _TP),
     Metric("chronik_query_seconds", "histogram", "Search and SQL requests answered here.", ("kind",)),

@@ -269,6 +269,10 @@ class NodeCollector:
         yield from _family("chronik_query_skipped_records_total", skipped)
         yield from _family("chronik_query_child_up", up)
         yield from _family("chronik_query_child_restarts_total", restarts)
+        columns = sum(process.columns_bytes for process in queries.processes)
+        yield from _family("chronik_sql_columns_bytes", {(): columns})
+        dropped = sum(process.columns_dropped for process in queries.processes)
+        yield from _family("chronik_sql_columns_dropped_total", {(): dropped})
         documents = {(tp.topic, str(tp.partition)): one.documents for tp, one in queries.progress.items()}
         lag = {(tp.topic, str(tp.partition)): n for tp, n in queries.lag().items()}
         yield from _family("chronik_index_documents", documents)

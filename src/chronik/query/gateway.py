@@ -283,6 +283,7 @@ class QueryGateway:
             "search_memory_bytes": settings.search_memory_bytes_max,
             "sql_memory_bytes": settings.sql_memory_bytes_max,
             "sql_result_bytes_max": settings.sql_result_bytes_max,
+            "sql_columns_bytes_max": settings.sql_columns_bytes_max,
             "sql_rows_max": settings.sql_rows_max,
             "sql_seconds_max": settings.sql_timeout_ms / 1000,
             "archive_dir": _path(settings.archive_dir),

@@ -20,11 +20,12 @@ import pyarrow as pa
 from chronik.model import invariant
 from chronik.query.archive import ArchivedTopic, relations
 from chronik.query.column_reader import SCHEMA
+from chronik.query.kept import spare_bytes
 from chronik.query.messages import QueryError
 from chronik.query.pushdown import PushdownPlan, constant_query, plan_of
 from chronik.query.results import write_result
 from chronik.query.statement import Tree, read_statement
-from chronik.query.tables import PartitionColumns, literal, quoted, single, table_source
+from chronik.query.tables import PartitionColumns, TopicColumns, literal, quoted, single, table_source
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ MESSAGE_CHARS_MAX: Final = 2_000
 AT_ONCE: Final = 2
 """Queries that run together and share the memory that SQL may take."""
 SPILL: Final = ".spill"
+SPARE_PART: Final = 2 * AT_ONCE
+"""A query may spill this part of what is free: together they fill the half."""
 ONCE: Final = ".once"
 _TRACE: Final = re.compile(r"\s*Stack Trace:.*", re.DOTALL)
 _OUT_OF_MEMORY: Final = "Out of Memory Error"
@@ -50,11 +53,18 @@ class QueryLimits(Protocol):
     @property
     def sql_memory_bytes(self) -> int: ...
     @property
+    def sql_columns_bytes_max(self) -> int: ...
+    @property
     def sql_result_bytes_max(self) -> int: ...
     @property
     def sql_rows_max(self) -> int: ...
     @property
     def sql_seconds_max(self) -> float: ...
+
+
+def spill_bytes_max(root: Path, limits: QueryLimits) -> int:
+    """What one query may put on the disk that does not fit in memory: the WAL is on it, too."""
+    return max(0, min(4 * limits.sql_memory_bytes, spare_bytes(root) // SPARE_PART))
 
 
 class QueryRun:
@@ -72,6 +82,8 @@ class QueryRun:
         """Of this query alone, since DuckDB lets a query read what is in its folder for temporary files."""
         self._spill.parent.mkdir(exist_ok=True)
         self._once: list[Path] = [self._spill]
+        self.held: list[TopicColumns] = []
+        """Kept columns that this query reads."""
         self._lock = threading.Lock()
         self._open = True
         self._is_sealed = False
@@ -81,7 +93,6 @@ class QueryRun:
                 "threads": "1",
                 "memory_limit": f"{limits.sql_memory_bytes // AT_ONCE // 1024} KiB",
                 "temp_directory": str(self._spill),
-                "max_temp_directory_size": f"{4 * limits.sql_memory_bytes // 1024} KiB",
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "preserve_insertion_order": "false",
@@ -89,6 +100,9 @@ class QueryRun:
             }
         )
         self.connection.execute("SET TimeZone = 'UTC'")
+        # Not in the configuration above: DuckDB shows it then, and spills without a limit.
+        spill = spill_bytes_max(root, limits) // 1024
+        self.connection.execute(f"SET max_temp_directory_size = '{spill} KiB'")
 
     def seal(self) -> None:
         """From here on DuckDB may touch only the files of this query's tables. Until here it executes

@@ -24,6 +24,7 @@ from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, TopicPartition
 from chronik.query.archive import Archive, ArchivedTopic
 from chronik.query.column_reader import ColumnReader
+from chronik.query.kept import KeptColumns
 from chronik.query.messages import QueryError, Stuck, ended
 from chronik.query.pushdown import RowBounds
 from chronik.query.results import FORMATS
@@ -86,7 +87,7 @@ class SqlEngine:
         self._flush_bytes = min(FLUSH_BYTES, limits.sql_memory_bytes // AT_ONCE // MEMORY_PER_FLUSH)
         self._threads = ThreadPoolExecutor(AT_ONCE, "sql")
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._topics: dict[str, TopicColumns] = {}
+        self.kept = KeptColumns(root, limits.sql_columns_bytes_max)
         self._reading: dict[str, asyncio.Lock] = {}
 
     # --- methods -------------------------------------------------------------------------------------
@@ -188,6 +189,7 @@ class SqlEngine:
             finally:
                 if not is_stuck:
                     run.stop()
+                self.kept.release(run.held)
         raise AssertionError("unreachable")
 
     async def _on_thread(self, run: QueryRun, work: Callable[[], Any]) -> Any:
@@ -217,9 +219,7 @@ class SqlEngine:
     async def _read_topic(
         self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: RowBounds
     ) -> None:
-        topic = self._topics.get(name)
-        if topic is None or topic.topic_id != topic_id:
-            topic = self._topics[name] = TopicColumns(self._root, name, topic_id)
+        topic = await self._on_thread(run, partial(self.kept.hold, name, topic_id, run.held))
         numbers = sorted(await cluster.partitions(name))
         if bounds.partition is not None:
             numbers = [number for number in numbers if number == bounds.partition]
@@ -291,13 +291,13 @@ class SqlEngine:
         for batch in reader.read(part, end):
             columns.add([batch], batch.column("offset")[-1].as_py() + 1)
             if columns.is_due(self._flush_bytes):
-                columns.flush(run.connection)
+                self.kept.flush(columns, run.connection)
         columns.add([], max(columns.position, min(part.next_offset, end)))
         own = sum(one.tail_bytes for one in kept.values())
-        everybody = sum(topic.tail_bytes() for topic in list(self._topics.values()))
+        everybody = self.kept.tail_bytes()
         if own > TAILS_PER_FLUSH * self._flush_bytes or everybody > 2 * TAILS_PER_FLUSH * self._flush_bytes:
             for one in kept.values():
-                one.flush(run.connection)
+                self.kept.flush(one, run.connection)
 
 
 def _seam(tp: TopicPartition, log_start_offset: int, archived: ArchivedTopic | None) -> int:

@@ -25,6 +25,7 @@ WHEN = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 class Limits:
     sql_memory_bytes = 64 << 20
+    sql_columns_bytes_max = 1 << 20
     sql_rows_max = 1000
     sql_result_bytes_max = 1024 * 1024
     sql_seconds_max = 10.0
