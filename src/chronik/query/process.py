@@ -107,7 +107,7 @@ class QueryProcess:
         self.columns_dropped = 0
         self._skipped = self._columns_dropped = 0
         self.confinement: Mapping[str, str] = {}
-        """What confines the process that runs now, as it says itself."""
+        """What confines the process that runs now, as it says; before the first, what the kernel offers."""
 
     @property
     def is_up(self) -> bool:
