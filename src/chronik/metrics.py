@@ -219,6 +219,8 @@ _TABLE: Final = (
     # partitions
     Metric("chronik_topics", "gauge", "Topics of the cluster."),
     Metric("chronik_partitions", "gauge", "Replicas on this node, by role.", ("role",)),
+    Metric("chronik_cluster_partitions", "gauge", "Partitions of all topics of the cluster."),
+    Metric("chronik_cluster_partitions_max", "gauge", "Partitions beyond which the cluster makes no more."),
     Metric("chronik_under_replicated_partitions", "gauge", "Partitions led here whose ISR is not complete."),
     Metric(
         "chronik_offline_partitions", "gauge", "Partitions of the cluster without a leader that is alive."

@@ -166,6 +166,10 @@ class NodeCollector:
         yield from _family("chronik_producer_ids", {(): producers})
         short = sum(len(one.isr) < len(one.replicas) for one in led)
         yield from _family("chronik_under_replicated_partitions", {(): short})
+        made = sum(len(topic.partitions) for topic in context.state.topics.values())
+        yield from _family("chronik_cluster_partitions", {(): made})
+        allowed = context.services.limits.cluster_partitions_max
+        yield from _family("chronik_cluster_partitions_max", {(): allowed})
         yield from _family("chronik_offline_partitions", {(): offline_partitions(context)})
         by_tp: dict[Labels, Partition] = {(p.tp.topic, str(p.tp.partition)): p for p in replicas}
         columns: dict[str, Callable[[Partition], float]] = {
