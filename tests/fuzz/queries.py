@@ -155,6 +155,8 @@ def _query_string(pick: random.Random) -> str:
 def sql(pick: random.Random) -> tuple[str, bytes]:
     """Path and body."""
     statement = _select(pick, 0) if pick.random() < 0.9 else _statement(pick)
+    if pick.random() < 0.15:
+        statement = _alone(pick)
     if pick.random() < 0.1:
         statement = damaged(pick, statement.encode()).decode("utf-8", "replace")
     body: dict[str, Any] = {"query": statement}
@@ -262,6 +264,18 @@ def catalogue() -> dict[str, list[str]]:
     }
 
 
+def _alone(pick: random.Random) -> str:
+    """One function of a statement and nothing that could be wrong about the rest."""
+    name = pick.choice(catalogue()[pick.choice(("suspect", "other"))])
+    text = pick.choice(STATEMENTS).replace("'", "''")
+    more = pick.choice(("", "", ", optimize := true", ", 1", ", 'a'"))
+    return f"SELECT {_called(name)}('{text}'{more})"
+
+
+def _called(name: str) -> str:
+    return name if name.isidentifier() else f'"{name}"'
+
+
 def _call(pick: random.Random, name: str, depth: int) -> str:
     text = (
         "'" + pick.choice((*STATEMENTS, str(canaries.PARQUET), str(canaries.TEXT))).replace("'", "''") + "'"
@@ -272,8 +286,7 @@ def _call(pick: random.Random, name: str, depth: int) -> str:
     ]
     if pick.random() < 0.1:
         arguments.append("optimize := true")
-    called = name if name.isidentifier() else f'"{name}"'
-    return f"{called}({', '.join(arguments)})"
+    return f"{_called(name)}({', '.join(arguments)})"
 
 
 def _statement(pick: random.Random) -> str:
