@@ -244,7 +244,16 @@ class Settings:
     )
     sql_timeout_ms: int = _setting(30_000, "longest run of one SQL query", minimum=100, maximum=3_600_000)
     sql_memory_bytes_max: int = _setting(
-        1024 * _MIB, "memory of SQL queries together", minimum=64 * _MIB, maximum=_INT64_MAX
+        1024 * _MIB,
+        "memory of SQL queries together; the process may take 448 MiB more for itself",
+        minimum=64 * _MIB,
+        maximum=_INT64_MAX,
+    )
+    sql_columns_bytes_max: int = _setting(
+        32 * 1024 * _MIB,
+        "room on disk for what SQL keeps of topics for the next query; those longest unused go first",
+        minimum=64 * _MIB,
+        maximum=_INT64_MAX,
     )
 
     cluster_id: str | None = _setting(None, "the cluster's id; by default made up once and kept")

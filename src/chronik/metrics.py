@@ -219,6 +219,8 @@ _TABLE: Final = (
     # partitions
     Metric("chronik_topics", "gauge", "Topics of the cluster."),
     Metric("chronik_partitions", "gauge", "Replicas on this node, by role.", ("role",)),
+    Metric("chronik_cluster_partitions", "gauge", "Partitions of all topics of the cluster."),
+    Metric("chronik_cluster_partitions_max", "gauge", "Partitions beyond which the cluster makes no more."),
     Metric("chronik_under_replicated_partitions", "gauge", "Partitions led here whose ISR is not complete."),
     Metric(
         "chronik_offline_partitions", "gauge", "Partitions of the cluster without a leader that is alive."
@@ -340,8 +342,6 @@ _TABLE: Final = (
         "chronik_metadata_bytes_max", "gauge", "What it may take; beyond it changes that add are refused."
     ),
     Metric("chronik_metadata_refused_total", "counter", "Changes of metadata refused here for their size."),
-    Metric("chronik_cluster_partitions", "gauge", "Partitions of all topics of the cluster."),
-    Metric("chronik_cluster_partitions_max", "gauge", "How many the cluster takes."),
     Metric("chronik_committed_offsets", "gauge", "Offsets committed to groups coordinated here."),
     Metric("chronik_producer_ids", "gauge", "Producer ids that the partitions here remember."),
     # groups
@@ -389,6 +389,14 @@ _TABLE: Final = (
         "counter",
         "Records left out of search or SQL because they cannot be read.",
         ("process",),
+    ),
+    Metric(
+        "chronik_sql_columns_bytes", "gauge", "Bytes on disk that SQL keeps of topics for the next query."
+    ),
+    Metric(
+        "chronik_sql_columns_dropped_total",
+        "counter",
+        "Topics of which SQL dropped what it kept, for want of room.",
     ),
     Metric("chronik_index_documents", "gauge", "Searchable documents of partitions led here.", _TP),
     Metric("chronik_index_lag_records", "gauge", "Committed records that are not indexed yet.", _TP),

@@ -81,14 +81,18 @@ class Stranger(threading.Thread):
             peer.sendall(head + body)
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_the_key_goes_only_to_a_host_that_the_user_named(tmp_path: Path, is_named: bool) -> None:
-    """What a cluster says where its HTTP is may be anybody's address."""
+@pytest.mark.parametrize(
+    ("bootstrap", "is_named"),
+    [(None, True), ("broker.example:9092", False), ("127.0.0.1:9092", False), ("127.0.0.1:{port}", True)],
+    ids=["by --url", "another host", "another port", "both named"],
+)
+def test_the_key_goes_only_to_an_address_that_the_user_named(bootstrap: str | None, is_named: bool) -> None:
+    """What a cluster says where its HTTP is may be anybody's address, on the cluster's machine, too."""
     stranger = Stranger()
     stranger.start()
     port = stranger.socket.getsockname()[1]
     command = [sys.executable, "-c", "from chronik.cli import main; main()", "sql", "SELECT 1"]
-    if is_named:
+    if bootstrap is None:
         command += ["--url", f"http://127.0.0.1:{port}"]
     else:
         program = (
@@ -96,7 +100,15 @@ def test_the_key_goes_only_to_a_host_that_the_user_named(tmp_path: Path, is_name
             f"h._find = lambda servers: ('127.0.0.1', {port}, False)\n"
             "from chronik.cli import main; main()"
         )
-        command = [sys.executable, "-c", program, "sql", "SELECT 1", "--bootstrap", "broker.example:9092"]
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "sql",
+            "SELECT 1",
+            "--bootstrap",
+            bootstrap.format(port=port),
+        ]
     env = {"PYTHONPATH": str(SOURCE), "CHRONIK_ADMIN_API_KEY": "swordfish", "PATH": os.environ["PATH"]}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     stranger.join(20)

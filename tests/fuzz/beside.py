@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.fuzz import canaries
 
 TOPIC: Final = "beside"
 GROUP: Final = "beside"
@@ -38,6 +41,11 @@ class Beside:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         new = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
         admin.create_topics([new])[TOPIC].result(30)
+
+    def keep_a_secret(self) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        producer.produce(canaries.SECRET_TOPIC, json.dumps({"a": canaries.WORD}))
+        assert producer.flush(30) == 0
 
     def start(self) -> None:
         self._is_over.clear()

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from chronik.wire.api import ApiKey
-from tests.fuzz import http_door, kafka_door, peers_door, readers_door, records_door
+from tests.fuzz import canaries, http_door, kafka_door, peers_door, readers_door, records_door
 from tests.fuzz.beside import Beside
 from tests.fuzz.inputs import Input, Recording
 from tests.fuzz.sending import Sender
@@ -69,6 +69,7 @@ class FuzzNode(ChronikNode):
             offsets_topic_partitions=4,
             transactions_topic_partitions=4,
             wal_file_bytes=4 * MIB,
+            archive_dir=canaries.FOLDER,
         )
         self.open_peer_ports()
 
@@ -96,8 +97,10 @@ class Campaign:
         self._base_p99_s = 0.0
 
     def __enter__(self) -> Campaign:
+        canaries.plant()
         self.node.start()
         self._beside.create_topic()
+        self._beside.keep_a_secret()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -165,7 +168,7 @@ class Campaign:
         problems += self._restart(is_kill=is_kill)
         watch.problems.clear()
         watch.read_log()  # what stopping, recovery and the first readers wrote
-        problems += watch.problems
+        problems += watch.problems + canaries.written(self.node.data_dir)
         self.counts[recording.door] += len(recording.inputs)
         path = self._folder / f"inputs-{recording.seed.replace('/', '-')}.jsonl"
         if problems:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import Any, Final
 
+import duckdb
+
+from tests.fuzz import canaries
 from tests.fuzz.values import STRANGE_JSON, damaged, json_key, json_value, text
 
 TABLES: Final = (
@@ -15,7 +19,21 @@ TABLES: Final = (
     "nowhere",
     "range(10)",
     "(VALUES (1, 'a')) AS v(id, customer)",
+    "tail_0",
+    "duckdb_views",
 )
+STATEMENTS: Final = (
+    f"SELECT a FROM read_parquet('{canaries.PARQUET}')",
+    f"SELECT min(a), max(a), count(*) FROM read_parquet('{canaries.FOLDER}/*.parquet')",
+    f"SELECT zzz FROM read_csv('{canaries.TEXT}', header := true, delim := '~', quote := '', skip := 1)",
+    f"SELECT * FROM read_text('{canaries.FOLDER}/*')",
+    f"SELECT * FROM '{canaries.PARQUET}'",
+    f"COPY (SELECT 1) TO '{canaries.FOLDER}/{canaries.MADE}.csv'",
+    f"ATTACH '{canaries.FOLDER}/{canaries.MADE}.db'",
+    "SELECT current_setting('temp_directory')",
+)
+"""What a function that takes a statement, or a table function, might run."""
+SUSPECT: Final = ("_plan", "_sql", "query", "read", "setting", "viewdef", "log", "file")
 FIELDS: Final = (
     "id",
     "customer",
@@ -137,6 +155,8 @@ def _query_string(pick: random.Random) -> str:
 def sql(pick: random.Random) -> tuple[str, bytes]:
     """Path and body."""
     statement = _select(pick, 0) if pick.random() < 0.9 else _statement(pick)
+    if pick.random() < 0.15:
+        statement = _alone(pick)
     if pick.random() < 0.1:
         statement = damaged(pick, statement.encode()).decode("utf-8", "replace")
     body: dict[str, Any] = {"query": statement}
@@ -170,6 +190,8 @@ def _select(pick: random.Random, depth: int) -> str:
 def _source(pick: random.Random, depth: int) -> str:
     if depth < 2 and pick.random() < 0.15:
         return f"({_select(pick, depth + 1)}) AS s"
+    if pick.random() < 0.1:
+        return _call(pick, pick.choice(catalogue()["table"]), depth)
     first = pick.choice(TABLES)
     if pick.random() < 0.15:
         join = pick.choice((",", "CROSS JOIN", "NATURAL JOIN", "POSITIONAL JOIN"))
@@ -202,6 +224,9 @@ def _expression(pick: random.Random, depth: int) -> str:
     )
     if depth > 3 or pick.random() < 0.4:
         return pick.choice(simple)
+    if pick.random() < 0.3:
+        names = catalogue()["suspect" if pick.random() < 0.3 else "other"]
+        return _call(pick, pick.choice(names), depth)
     inner = _expression(pick, depth + 1)
     return pick.choice(
         (
@@ -225,6 +250,45 @@ def _expression(pick: random.Random, depth: int) -> str:
     )
 
 
+@functools.cache
+def catalogue() -> dict[str, list[str]]:
+    """Every function of DuckDB, whether it may be called or not; those that return tables by themselves."""
+    with duckdb.connect() as connection:
+        query = "SELECT DISTINCT lower(function_name), function_type LIKE 'table%' FROM duckdb_functions()"
+        rows = sorted(connection.execute(query).fetchall())
+    others = [name for name, is_table in rows if not is_table]
+    return {
+        "table": [name for name, is_table in rows if is_table],
+        "other": others,
+        "suspect": [name for name in others if any(part in name for part in SUSPECT)],
+    }
+
+
+def _alone(pick: random.Random) -> str:
+    """One function of a statement and nothing that could be wrong about the rest."""
+    name = pick.choice(catalogue()[pick.choice(("suspect", "other"))])
+    text = pick.choice(STATEMENTS).replace("'", "''")
+    more = pick.choice(("", "", ", optimize := true", ", 1", ", 'a'"))
+    return f"SELECT {_called(name)}('{text}'{more})"
+
+
+def _called(name: str) -> str:
+    return name if name.isidentifier() else f'"{name}"'
+
+
+def _call(pick: random.Random, name: str, depth: int) -> str:
+    text = (
+        "'" + pick.choice((*STATEMENTS, str(canaries.PARQUET), str(canaries.TEXT))).replace("'", "''") + "'"
+    )
+    arguments = [
+        text if pick.random() < 0.4 else _expression(pick, max(depth, 2) + 1)
+        for _ in range(pick.choice((0, 1, 1, 1, 2, 3)))
+    ]
+    if pick.random() < 0.1:
+        arguments.append("optimize := true")
+    return f"{_called(name)}({', '.join(arguments)})"
+
+
 def _statement(pick: random.Random) -> str:
     return pick.choice(
         (
@@ -237,9 +301,10 @@ def _statement(pick: random.Random) -> str:
             "SELECT " + "(" * 3000 + "1" + ")" * 3000,
             "SELECT " + "+".join(["1"] * 20_000),
             "SELECT * FROM read_csv('/etc/passwd')",
+            *STATEMENTS,
             "SELECT * FROM read_text('**')",
             "SELECT * FROM glob('/*')",
-            "COPY (SELECT 1) TO '/tmp/fuzz-was-here'",
+            f"WITH x AS (COPY (SELECT 1) TO '{canaries.FOLDER}/{canaries.MADE}') SELECT * FROM x",
             "ATTACH 'x.db'",
             "INSTALL httpfs",
             "SET memory_limit='1TB'",

@@ -15,7 +15,7 @@ import msgspec
 
 from chronik.links.handshake import Handshake, LinkIdentity
 from chronik.links.seal import Seal
-from tests.fuzz import readers_door
+from tests.fuzz import canaries, readers_door
 from tests.fuzz.inputs import Input
 from tests.fuzz.peers_door import NODE_ID, framed
 from tests.process import HOST
@@ -157,4 +157,4 @@ async def _http_answer(one: Input, reader: asyncio.StreamReader) -> str | None:
         return f"status {status}: {bytes(answer[-300:])!r}"
     if found := [trace for trace in TRACES if trace in answer]:
         return f"the answer shows {found[0]!r}: {bytes(answer[-300:])!r}"
-    return None
+    return canaries.shown(answer)

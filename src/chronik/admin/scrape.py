@@ -166,6 +166,10 @@ class NodeCollector:
         yield from _family("chronik_producer_ids", {(): producers})
         short = sum(len(one.isr) < len(one.replicas) for one in led)
         yield from _family("chronik_under_replicated_partitions", {(): short})
+        made = sum(len(topic.partitions) for topic in context.state.topics.values())
+        yield from _family("chronik_cluster_partitions", {(): made})
+        allowed = context.services.limits.cluster_partitions_max
+        yield from _family("chronik_cluster_partitions_max", {(): allowed})
         yield from _family("chronik_offline_partitions", {(): offline_partitions(context)})
         by_tp: dict[Labels, Partition] = {(p.tp.topic, str(p.tp.partition)): p for p in replicas}
         columns: dict[str, Callable[[Partition], float]] = {
@@ -215,11 +219,6 @@ class NodeCollector:
         yield from _family("chronik_metadata_bytes", {(): context.state.size_bytes})
         yield from _family("chronik_metadata_bytes_max", {(): budget.bytes_max})
         yield from _family("chronik_metadata_refused_total", {(): budget.refused})
-        partitions = sum(len(topic.partitions) for topic in context.state.topics.values())
-        yield from _family("chronik_cluster_partitions", {(): partitions})
-        yield from _family(
-            "chronik_cluster_partitions_max", {(): context.services.limits.cluster_partitions_max}
-        )
         raft = context.raft_status()
         yield from _family("chronik_metadata_apply_queue_depth", {(): raft.apply_queue_depth})
         yield from _family("chronik_event_bus_depth", {(): raft.event_bus_depth})
@@ -278,6 +277,10 @@ class NodeCollector:
         yield from _family("chronik_query_skipped_records_total", skipped)
         yield from _family("chronik_query_child_up", up)
         yield from _family("chronik_query_child_restarts_total", restarts)
+        columns = sum(process.columns_bytes for process in queries.processes)
+        yield from _family("chronik_sql_columns_bytes", {(): columns})
+        dropped = sum(process.columns_dropped for process in queries.processes)
+        yield from _family("chronik_sql_columns_dropped_total", {(): dropped})
         documents = {(tp.topic, str(tp.partition)): one.documents for tp, one in queries.progress.items()}
         lag = {(tp.topic, str(tp.partition)): n for tp, n in queries.lag().items()}
         yield from _family("chronik_index_documents", documents)

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from chronik.cli.client import INTERRUPTED, CommandFailed, run, secured_by_file
-from chronik.config import is_loopback
+from chronik.config import Settings, is_loopback
 from chronik.config_sources import api_key, bootstrap, environment, http_tls_ca
 
 T = TypeVar("T")
@@ -31,7 +31,8 @@ HttpUrl: TypeAlias = Annotated[
 
 class Http:
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, is_named: bool) -> None:
-        """`is_named`: by the user. A cluster could tell anybody's address, who must not see the key."""
+        """`is_named`: the user named it, or a cluster that is believed. It could be anybody's, who must not
+        see the key."""
         self._host = host
         self._port = port
         self._tls = tls
@@ -72,7 +73,7 @@ class Http:
         if proof is not None and not self._is_named:
             scheme = "http" if self._tls is None else "https"
             address = f"{scheme}://{self._host}:{self._port}"
-            return f" (it is sent only to a host that you name: --url {address})"
+            return f" (it is sent only to an address that you name: --url {address})"
         return ": set CHRONIK_ADMIN_API_KEY, or name a user with --client-config"
 
 
@@ -107,7 +108,7 @@ def with_http(url: str | None, servers: str | None, work: Callable[[Http], Await
 
 def find_http(url: str | None, servers: str | None) -> Http:
     host, port, is_tls = _parse(url) if url is not None else _find(servers)
-    is_named = url is not None or _is_among(host, bootstrap(servers, environment()))
+    is_named = url is not None or _is_trusted(host, port, is_tls, bootstrap(servers, environment()))
     tls = None
     if is_tls:
         from chronik.admin.tls import client_context
@@ -130,12 +131,25 @@ def _parse(url: str) -> tuple[str, int, bool]:
     return host, port, parts.scheme == "https"
 
 
-def _is_among(host: str, named: str) -> bool:
-    """Whether a host that a cluster named is one of those that the user named; loopback has many names."""
-    from chronik.client import parse_bootstrap
+def _is_trusted(host: str, port: int, is_tls: bool, named: str) -> bool:
+    """Whether the key may go to an address that a cluster told: its host is one that the user named, and who
+    told it has proven to be the cluster, or the port is one that the user named or HTTP's own."""
+    from chronik.client import ClientOptions, parse_bootstrap
 
-    hosts = {address.host.lower() for address in parse_bootstrap(named)}
-    return host.lower() in hosts or (is_loopback(host) and any(map(is_loopback, hosts)))
+    options = secured_by_file(ClientOptions())
+    is_private = options.tls is not None
+    if not is_tls and not is_loopback(host) and (is_private or http_tls_ca(environment()) is not None):
+        return False  # everybody on the way would read it, though this user asked for TLS
+    addresses = parse_bootstrap(named)
+    if not any(_is_same(host, address.host) for address in addresses):
+        return False
+    is_proven = is_private or (options.login is not None and options.login.mechanism.startswith("SCRAM"))
+    return is_proven or port in {Settings().http_port, *(address.port for address in addresses)}
+
+
+def _is_same(host: str, other: str) -> bool:
+    """Loopback has many names."""
+    return host.lower() == other.lower() or (is_loopback(host) and is_loopback(other))
 
 
 def _find(servers: str | None) -> tuple[str, int, bool]:

@@ -41,6 +41,7 @@ _OWN: Final = frozenset(
 _DIVIDED: Final = (
     "search_memory_bytes_max",
     "sql_memory_bytes_max",
+    "sql_columns_bytes_max",
     "client_state_bytes_max",
     "cleaner_bytes_per_second",
 )

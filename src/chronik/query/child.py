@@ -83,6 +83,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     search_memory_bytes: int = 1 << 30
     sql_memory_bytes: int = 1 << 30
+    sql_columns_bytes_max: int = 32 << 30
     sql_result_bytes_max: int = 64 << 20
     sql_rows_max: int = 10_000
     sql_seconds_max: float = 30.0
@@ -154,7 +155,7 @@ class Child:
     def _take(self, message: Message) -> None:
         match message:
             case Ping():
-                self._send(Pong(skipped=self._skipped.count))
+                self._send(self._pong())
             case Assignment():
                 self._indexer.assign(message)
                 self._assigned.set()
@@ -172,6 +173,12 @@ class Child:
                 task = self._tasks.spawn(self._answer(message), message.method)
                 self._answering[number] = task
                 task.add_done_callback(lambda _: self._answering.pop(number, None))
+
+    def _pong(self) -> Pong:
+        if self._sql is None:
+            return Pong(skipped=self._skipped.count)
+        kept = self._sql.kept
+        return Pong(skipped=self._skipped.count, columns_bytes=kept.bytes, columns_dropped=kept.dropped)
 
     def _believe(self, given: Credentials) -> None:
         self._login = Login(mechanism=given.mechanism, user=given.user, password=given.password)

@@ -14,6 +14,7 @@ import errno
 import os
 import platform
 import resource
+import socket
 import struct
 import sys
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ABI_QUESTION: Final = 1
 _RULE_PATH, _RULE_PORT = 1, 2
 
+_PR_GET_SECCOMP: Final = 21
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _SECCOMP_ALL_THREADS: Final = 1
@@ -66,20 +68,28 @@ class _Machine(msgspec.Struct, frozen=True):
     audit_arch: int
     seccomp: int
     clone: int
+    tgkill: int
+    socket: int
     refused: tuple[int, ...]
-    """fork, vfork, execve, execveat, kill, ptrace, process_vm_*, pidfd_getfd, open_by_handle_at, mount,
+    """fork, vfork, execve, execveat, kill, tkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal,
+    ptrace, process_vm_*, pidfd_getfd, open_by_handle_at, mount,
     umount2, pivot_root, chroot, unshare, setns, bpf, perf_event_open, modules, keys, userfaultfd, io_uring.
     aarch64 has no fork and vfork."""
 
 
 _CLONE3: Final = 435
+_SOCKET_TYPE: Final = 0xF
+"""The type of a socket without its flags."""
 _MACHINES: Final = {
     "x86_64": _Machine(
         0xC000003E,
         317,
         56,
+        234,
+        41,
         (
-            *(57, 58, 59, 322, 62, 101, 310, 311, 438, 304, 165, 166, 155, 161, 272, 308, 321, 298),
+            *(57, 58, 59, 322, 62, 200, 129, 297, 424),
+            *(101, 310, 311, 438, 304, 165, 166, 155, 161, 272, 308, 321, 298),
             *(175, 313, 176, 248, 249, 250, 323, 425),
         ),
     ),
@@ -87,8 +97,11 @@ _MACHINES: Final = {
         0xC00000B7,
         277,
         220,
+        131,
+        198,
         (
-            *(221, 281, 129, 117, 270, 271, 438, 265, 40, 39, 41, 51, 97, 268, 280, 241),
+            *(221, 281, 129, 130, 138, 240, 424),
+            *(117, 270, 271, 438, 265, 40, 39, 41, 51, 97, 268, 280, 241),
             *(105, 273, 106, 217, 218, 219, 282, 425),
         ),
     ),
@@ -131,6 +144,21 @@ def confine(wanted: Confinement) -> dict[str, str]:
     except OSError as error:
         holds["processes"] = f"not confined: {error.strerror}"
     return holds
+
+
+def offered() -> dict[str, str]:
+    """What this kernel offers to confine a process with, for people. Confines nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(_CREATE_RULESET, None, 0, _ABI_QUESTION)
+    network = "" if found >= _ABI_NETWORK else ", without the network"
+    filters = libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 and platform.machine() in _MACHINES
+    return {
+        "environment": "a few variables",
+        "memory": "limited",
+        "open files": "limited",
+        "files and network": f"Landlock {found}{network}" if found >= 1 else "not confined: no Landlock",
+        "processes": "seccomp" if filters else "not confined: no seccomp",
+    }
 
 
 def _limit(what: int, value: int, said: str) -> str:
@@ -200,6 +228,7 @@ def _call(libc: ctypes.CDLL, number: int, *given: int | bytes) -> int:
 
 _LOAD: Final = 0x20
 _IF_EQUAL: Final = 0x15
+_AND: Final = 0x54
 _IF_AT_LEAST: Final = 0x35
 _IF_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
@@ -218,7 +247,7 @@ def _seccomp(libc: ctypes.CDLL) -> str:
     held = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
     _call(libc, machine.seccomp, _SECCOMP_SET_MODE_FILTER, _SECCOMP_ALL_THREADS, header)
-    return "seccomp: no other program, no other process"
+    return "seccomp: no other program, no other process, no signals to others, TCP and UDP only"
 
 
 def _program(machine: _Machine) -> Iterable[tuple[int, int, int, int]]:
@@ -235,6 +264,24 @@ def _program(machine: _Machine) -> Iterable[tuple[int, int, int, int]]:
     # clone3 has its flags in memory, which a filter cannot read. Without it libc uses clone.
     yield (_IF_EQUAL, 0, 1, _CLONE3)
     yield (_RETURN, 0, 0, _ERROR | errno.ENOSYS)
+    # A signal to a thread of this process is how abort() ends it.
+    yield (_IF_EQUAL, 0, 4, machine.tgkill)
+    yield (_LOAD, 0, 0, 16)  # its first argument: the process
+    yield (_IF_EQUAL, 1, 0, os.getpid())
+    yield refuse
+    yield (_RETURN, 0, 0, _ALLOW)
+    # Kafka's ports are reached by TCP, names are asked for by UDP. Landlock sees TCP only.
+    yield (_IF_EQUAL, 0, 10, machine.socket)
+    yield (_LOAD, 0, 0, 16)  # the family
+    yield (_IF_EQUAL, 2, 0, socket.AF_INET)
+    yield (_IF_EQUAL, 1, 0, socket.AF_INET6)
+    yield refuse
+    yield (_LOAD, 0, 0, 24)  # the type
+    yield (_AND, 0, 0, _SOCKET_TYPE)
+    yield (_IF_EQUAL, 2, 0, socket.SOCK_STREAM)
+    yield (_IF_EQUAL, 1, 0, socket.SOCK_DGRAM)
+    yield refuse
+    yield (_RETURN, 0, 0, _ALLOW)
     yield (_IF_EQUAL, 0, 3, machine.clone)
     yield (_LOAD, 0, 0, 16)  # its first argument: flags
     yield (_IF_ANY_BIT, 1, 0, _CLONE_THREAD)

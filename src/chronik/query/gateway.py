@@ -20,6 +20,7 @@ from chronik.metadata import events as e
 from chronik.metadata.store import MetadataStore
 from chronik.metrics import Histogram, clock
 from chronik.model import TopicPartition
+from chronik.query.confinement import offered
 from chronik.query.installed import NOT_INSTALLED, is_installed
 from chronik.query.messages import (
     Assignment,
@@ -119,6 +120,11 @@ class QueryGateway:
         if not self.is_installed:
             log.info("%s", NOT_INSTALLED)
             return
+        kernel = offered()
+        for process in self.processes:
+            process.confinement = process.confinement or kernel
+        holds = ", ".join(f"{name}: {how}" for name, how in kernel.items())
+        log.info("search and SQL run confined as soon as they are used: %s", holds)
         self._metadata.bus.listen(self._on_event)
         self._update_assignment()
 
@@ -283,6 +289,7 @@ class QueryGateway:
             "search_memory_bytes": settings.search_memory_bytes_max,
             "sql_memory_bytes": settings.sql_memory_bytes_max,
             "sql_result_bytes_max": settings.sql_result_bytes_max,
+            "sql_columns_bytes_max": settings.sql_columns_bytes_max,
             "sql_rows_max": settings.sql_rows_max,
             "sql_seconds_max": settings.sql_timeout_ms / 1000,
             "archive_dir": _path(settings.archive_dir),

@@ -133,6 +133,9 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     skipped: int = 0
     """Records that this process could not read, since it began."""
+    columns_bytes: int = 0
+    columns_dropped: int = 0
+    """Bytes that SQL keeps of topics on disk, and topics of which it dropped them since it began."""
 
 
 class ChildHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

@@ -103,9 +103,11 @@ class QueryProcess:
         self.restarts = 0
         self.skipped = 0
         """Records that could not be read, counted over all processes there were."""
-        self._skipped = 0
+        self.columns_bytes = 0
+        self.columns_dropped = 0
+        self._skipped = self._columns_dropped = 0
         self.confinement: Mapping[str, str] = {}
-        """What confines the process that runs now, as it says itself."""
+        """What confines the process that runs now, as it says; before the first, what the kernel offers."""
 
     @property
     def is_up(self) -> bool:
@@ -235,7 +237,7 @@ class QueryProcess:
     async def _listen(self, stdout: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
-        self._skipped = 0
+        self._skipped = self._columns_dropped = 0
         decoder = msgspec.msgpack.Decoder(FromChild)
         while (frame := await read_frame(stdout)) is not None:
             message: FromChild = decoder.decode(frame)
@@ -255,6 +257,9 @@ class QueryProcess:
                 case Pong():
                     self.skipped += message.skipped - self._skipped
                     self._skipped = message.skipped
+                    self.columns_bytes = message.columns_bytes
+                    self.columns_dropped += message.columns_dropped - self._columns_dropped
+                    self._columns_dropped = message.columns_dropped
                 case QueryAnswer():
                     self._take(message)
 

@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,22 +17,28 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from chronik.model import invariant
 from chronik.query.archive import ArchivedTopic, relations
 from chronik.query.column_reader import SCHEMA
+from chronik.query.kept import spare_bytes
 from chronik.query.messages import QueryError
 from chronik.query.pushdown import PushdownPlan, constant_query, plan_of
 from chronik.query.results import write_result
 from chronik.query.statement import Tree, read_statement
-from chronik.query.tables import PartitionColumns, literal, quoted, single, table_source
+from chronik.query.tables import PartitionColumns, TopicColumns, literal, quoted, single, table_source
 
 log = logging.getLogger(__name__)
 
-__all__ = ["AT_ONCE", "FilesMoved", "QueryLimits", "QueryRun", "describe"]
+__all__ = ["AT_ONCE", "ONCE", "SPILL", "FilesMoved", "QueryLimits", "QueryRun", "describe"]
 
 
 MESSAGE_CHARS_MAX: Final = 2_000
 AT_ONCE: Final = 2
 """Queries that run together and share the memory that SQL may take."""
+SPILL: Final = ".spill"
+SPARE_PART: Final = 2 * AT_ONCE
+"""A query may spill this part of what is free: together they fill the half."""
+ONCE: Final = ".once"
 _TRACE: Final = re.compile(r"\s*Stack Trace:.*", re.DOTALL)
 _OUT_OF_MEMORY: Final = "Out of Memory Error"
 """Start of the message of DuckDB's error. Through an Arrow stream it arrives as an OSError."""
@@ -47,6 +53,8 @@ class QueryLimits(Protocol):
     @property
     def sql_memory_bytes(self) -> int: ...
     @property
+    def sql_columns_bytes_max(self) -> int: ...
+    @property
     def sql_result_bytes_max(self) -> int: ...
     @property
     def sql_rows_max(self) -> int: ...
@@ -54,38 +62,57 @@ class QueryLimits(Protocol):
     def sql_seconds_max(self) -> float: ...
 
 
+def spill_bytes_max(root: Path, limits: QueryLimits) -> int:
+    """What one query may put on the disk that does not fit in memory: the WAL is on it, too."""
+    return max(0, min(4 * limits.sql_memory_bytes, spare_bytes(root) // SPARE_PART))
+
+
 class QueryRun:
     """One query in a database of its own."""
 
-    def __init__(
-        self, root: Path, limits: QueryLimits, query: str, rows_max: int, readable: Sequence[Path] = ()
-    ) -> None:
-        """`root` is the engine's own folder; DuckDB may also read what is below `readable`."""
+    def __init__(self, root: Path, limits: QueryLimits, query: str, rows_max: int) -> None:
+        """`root` is the engine's own folder."""
         self._query = query.strip().rstrip(";")
         self.rows_max = rows_max
         self.bytes_max = limits.sql_result_bytes_max
         self._root = root
         self._sources: list[str] = []
-        self._once: list[Path] = []
+        self._files: list[Path] = []
+        self._spill = root / SPILL / uuid.uuid4().hex
+        """Of this query alone, since DuckDB lets a query read what is in its folder for temporary files."""
+        self._spill.parent.mkdir(exist_ok=True)
+        self._once: list[Path] = [self._spill]
+        self.held: list[TopicColumns] = []
+        """Kept columns that this query reads."""
         self._lock = threading.Lock()
         self._open = True
+        self._is_sealed = False
         self._query_tree: Tree = {}
         self.connection = duckdb.connect(
             config={
                 "threads": "1",
                 "memory_limit": f"{limits.sql_memory_bytes // AT_ONCE // 1024} KiB",
-                "temp_directory": str(root / ".spill"),
-                "max_temp_directory_size": f"{4 * limits.sql_memory_bytes // 1024} KiB",
+                "temp_directory": str(self._spill),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "preserve_insertion_order": "false",
+                "python_enable_replacements": "false",
             }
         )
         self.connection.execute("SET TimeZone = 'UTC'")
-        allowed = ", ".join(literal(f"{path.resolve()}/") for path in (root, *readable))
-        self.connection.execute(f"SET allowed_directories = [{allowed}]")
+        # Not in the configuration above: DuckDB shows it then, and spills without a limit.
+        spill = spill_bytes_max(root, limits) // 1024
+        self.connection.execute(f"SET max_temp_directory_size = '{spill} KiB'")
+
+    def seal(self) -> None:
+        """From here on DuckDB may touch only the files of this query's tables. Until here it executes
+        statements of ours and constants of the caller's; behind it, the caller's statement."""
+        if self._files:
+            allowed = ", ".join(literal(str(path)) for path in self._files)
+            self.connection.execute(f"SET allowed_paths = [{allowed}]")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")
+        self._is_sealed = True
 
     def interrupt(self) -> None:
         with self._lock:
@@ -101,7 +128,7 @@ class QueryRun:
 
     def once(self) -> PartitionColumns:
         """A place for rows that only this query needs."""
-        self._once.append(self._root / ".once" / uuid.uuid4().hex)
+        self._once.append(self._root / ONCE / uuid.uuid4().hex)
         return PartitionColumns(self._once[-1])
 
     def plan_reading(self) -> PushdownPlan:
@@ -125,6 +152,7 @@ class QueryRun:
 
     def _statement(self, text: str, kind: duckdb.StatementType) -> duckdb.Statement:
         """Only what DuckDB itself calls a single statement of this kind is executed."""
+        invariant(self._is_sealed, "a caller's statement runs with the files of its own tables only")
         statements = self.connection.extract_statements(text)
         if [one.type for one in statements] != [kind]:
             raise QueryError(400, "not_a_select", "Topics can be read with SELECT only.")
@@ -138,11 +166,14 @@ class QueryRun:
         archived: ArchivedTopic | None,
     ) -> None:
         """Make a topic a table: what was read of its log from these offsets on, and what is archived."""
-        files = [path for one in kept for path in one.files()]
+        files = [path.resolve() for one in kept for path in one.files()]
+        self._files += files
+        if archived is not None:
+            self._files += [path for path, _, _ in archived.files]
         tail = [batch for one in kept for batch in one.tail()]
         parts = []
         if files:
-            listed = ", ".join(literal(str(path.resolve())) for path in files)
+            listed = ", ".join(literal(str(path)) for path in files)
             parts.append(f"SELECT * FROM read_parquet([{listed}], union_by_name = true)")
         if tail or not files:
             held = f"tail_{len(self._sources)}"
@@ -171,7 +202,8 @@ class QueryRun:
         finally:
             timer.cancel()
 
-    def guarded(self, work: Callable[[], Any]) -> Any:
+    @staticmethod
+    def guarded(work: Callable[[], Any]) -> Any:
         """DuckDB's errors as ours."""
         try:
             return work()

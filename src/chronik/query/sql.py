@@ -1,7 +1,7 @@
 """SQL over topics: reads what the query needs, runs it in DuckDB within limits, hands rows back.
 
-DuckDB may touch nothing but this engine's own files, statements other than SELECT are refused before it sees
-them, and every query has bounds of rows, time and memory.
+DuckDB may touch nothing but the files of the query's own tables, statements other than SELECT and functions
+that are not listed are refused before it sees them, and every query has bounds of rows, time and memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, TopicPartition
 from chronik.query.archive import Archive, ArchivedTopic
 from chronik.query.column_reader import ColumnReader
+from chronik.query.kept import KeptColumns
 from chronik.query.messages import QueryError, Stuck, ended
 from chronik.query.pushdown import RowBounds
 from chronik.query.results import FORMATS
-from chronik.query.run import AT_ONCE, FilesMoved, QueryLimits, QueryRun, describe
+from chronik.query.run import AT_ONCE, ONCE, SPILL, FilesMoved, QueryLimits, QueryRun, describe
 from chronik.query.skipping import Skipped
 from chronik.query.tables import FLUSH_BYTES, PartitionColumns, TopicColumns, remove_unknown
 
@@ -78,7 +79,7 @@ class SqlEngine:
         self._skipped = skipped
         self._root = root
         self._archive = None if archive_dir is None else Archive(archive_dir.resolve())
-        for left in (".once", RESULTS):
+        for left in (ONCE, SPILL, RESULTS):
             shutil.rmtree(root / left, ignore_errors=True)  # of a process that was killed
         root.mkdir(parents=True, exist_ok=True)
         self._connect = connect
@@ -86,7 +87,7 @@ class SqlEngine:
         self._flush_bytes = min(FLUSH_BYTES, limits.sql_memory_bytes // AT_ONCE // MEMORY_PER_FLUSH)
         self._threads = ThreadPoolExecutor(AT_ONCE, "sql")
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._topics: dict[str, TopicColumns] = {}
+        self.kept = KeptColumns(root, limits.sql_columns_bytes_max)
         self._reading: dict[str, asyncio.Lock] = {}
 
     # --- methods -------------------------------------------------------------------------------------
@@ -169,9 +170,8 @@ class SqlEngine:
         rows = self._limits.sql_rows_max
         if request.limit is not None:
             rows = min(rows, max(0, request.limit))
-        readable = () if self._archive is None else (self._archive.root,)
         for attempt in range(ATTEMPTS_MAX):
-            run = QueryRun(self._root, self._limits, request.query, rows, readable)
+            run: QueryRun = QueryRun.guarded(partial(QueryRun, self._root, self._limits, request.query, rows))
             is_stuck = False
             try:
                 await self._prepare(run, request)
@@ -189,6 +189,7 @@ class SqlEngine:
             finally:
                 if not is_stuck:
                     run.stop()
+                self.kept.release(run.held)
         raise AssertionError("unreachable")
 
     async def _on_thread(self, run: QueryRun, work: Callable[[], Any]) -> Any:
@@ -202,7 +203,7 @@ class SqlEngine:
             raise
 
     async def _prepare(self, run: QueryRun, request: SqlRequest) -> None:
-        plan = await self._on_thread(run, run.plan_reading)
+        plan = await self._on_thread(run, partial(run.guarded, run.plan_reading))
         for table in plan.tables:
             request.require(table)
         async with self._connect() as cluster:
@@ -213,13 +214,12 @@ class SqlEngine:
                     raise QueryError(404, "unknown_table", f"There is no topic {table!r}.")
                 async with self._reading.setdefault(table, asyncio.Lock()):
                     await self._read_topic(run, cluster, table, str(info.topic_id), plan.bounds)
+        await self._on_thread(run, partial(run.guarded, run.seal))
 
     async def _read_topic(
         self, run: QueryRun, cluster: Cluster, name: str, topic_id: str, bounds: RowBounds
     ) -> None:
-        topic = self._topics.get(name)
-        if topic is None or topic.topic_id != topic_id:
-            topic = self._topics[name] = TopicColumns(self._root, name, topic_id)
+        topic = await self._on_thread(run, partial(self.kept.hold, name, topic_id, run.held))
         numbers = sorted(await cluster.partitions(name))
         if bounds.partition is not None:
             numbers = [number for number in numbers if number == bounds.partition]
@@ -291,13 +291,13 @@ class SqlEngine:
         for batch in reader.read(part, end):
             columns.add([batch], batch.column("offset")[-1].as_py() + 1)
             if columns.is_due(self._flush_bytes):
-                columns.flush(run.connection)
+                self.kept.flush(columns, run.connection)
         columns.add([], max(columns.position, min(part.next_offset, end)))
         own = sum(one.tail_bytes for one in kept.values())
-        everybody = sum(topic.tail_bytes() for topic in list(self._topics.values()))
+        everybody = self.kept.tail_bytes()
         if own > TAILS_PER_FLUSH * self._flush_bytes or everybody > 2 * TAILS_PER_FLUSH * self._flush_bytes:
             for one in kept.values():
-                one.flush(run.connection)
+                self.kept.flush(one, run.connection)
 
 
 def _seam(tp: TopicPartition, log_start_offset: int, archived: ArchivedTopic | None) -> int:

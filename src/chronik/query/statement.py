@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from chronik.query.functions import FUNCTIONS, TABLE_FUNCTIONS
 from chronik.query.messages import QueryError
 
 __all__ = ["Tree", "ctes", "read_statement", "walk"]
@@ -29,20 +30,6 @@ _EXPRESSIONS: Final = frozenset(
         *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT"),
         *("FUNCTION", "LAMBDA", "LAMBDA_REF", "OPERATOR", "POSITIONAL_REFERENCE", "STAR", "SUBQUERY"),
         *("TYPE", "WINDOW"),
-    }
-)
-_TABLE_FUNCTIONS: Final = frozenset(
-    {"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"}
-)
-_WITHHELD: Final = frozenset(
-    {
-        # They show how the node is set up, ...
-        *("current_setting", "getvariable", "getenv", "current_query", "current_connection_id", "stats"),
-        *("current_schemas", "in_search_path", "get_block_size"),
-        # ... leave something behind, ...
-        *("nextval", "currval", "setval", "write_log", "set_config"),
-        # ... or hold a thread without doing anything.
-        *("sleep_ms", "pg_sleep"),
     }
 )
 _NOT_IN_CTE_NAMES: Final = frozenset("/\\:.*?[")
@@ -101,11 +88,11 @@ def _check(node: Tree, system_views: frozenset[str]) -> None:
         if kind == "BASE_TABLE":
             _check_table(node)
         elif kind == "TABLE_FUNCTION":
-            _check_function(node["function"], _TABLE_FUNCTIONS)
+            _check_function(node["function"], TABLE_FUNCTIONS)
     elif expression not in _EXPRESSIONS:
         raise _refused(str(expression).lower())
     elif "function_name" in node:
-        _check_function(node, None)
+        _check_function(node, FUNCTIONS)
 
 
 def _check_table(node: Tree) -> None:
@@ -119,9 +106,9 @@ def _check_table(node: Tree) -> None:
         raise _refused("AT")
 
 
-def _check_function(node: Tree, allowed: frozenset[str] | None) -> None:
+def _check_function(node: Tree, allowed: frozenset[str]) -> None:
     name = str(node.get("function_name", "")).lower()
-    if (name not in allowed) if allowed is not None else (name in _WITHHELD):
+    if name not in allowed or node.get("export_state"):
         raise _refused(f"the function {name}")
 
 

@@ -129,23 +129,20 @@ class TopicColumns:
     def __init__(self, root: Path, topic: str, topic_id: str) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self._directory = root / f"{topic}.{topic_id}"
+        self.folder = root / f"{topic}.{topic_id}"
         for old in root.glob(f"{topic}.*"):
-            if old.name != self._directory.name and old.name.count(".") == self._directory.name.count("."):
+            if old.name != self.folder.name and old.name.count(".") == self.folder.name.count("."):
                 shutil.rmtree(old, ignore_errors=True)
         self._partitions: dict[int, PartitionColumns] = {}
 
     def partition(self, number: int) -> PartitionColumns:
         found = self._partitions.get(number)
         if found is None:
-            found = self._partitions[number] = PartitionColumns(self._directory / str(number))
+            found = self._partitions[number] = PartitionColumns(self.folder / str(number))
         return found
 
     def tail_bytes(self) -> int:
         return sum(one.tail_bytes for one in self._partitions.values())
-
-    def remove(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def single(connection: duckdb.DuckDBPyConnection, query: str, given: list[Any] | None = None) -> Any:

@@ -58,7 +58,6 @@ class IsrProposals(Protocol):
 class Repairing(Protocol):
     """Removes a damaged replica from the lead and the ISR, so that it can copy the log again."""
 
-    def may_begin(self, partition: Replica) -> bool: ...
     def begin(self, partition: Replica, damage: SegmentDamage) -> None: ...
 
 

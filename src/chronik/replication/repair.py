@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _in_office: Final = RepeatingLine(log, logging.INFO, "%s: not out of office yet: %s")
 
-REPAIRS_MAX: Final = 3
-"""Repairs per partition since the node started, so that a failing disk is not rewritten for ever."""
+REPAIRS_AT_ONCE: Final = 3
+"""Repairs of a partition that begin at once. Each further one waits twice as long as the one before, so that
+a failing disk is not rewritten all the time; until then readers of the damaged batch have to ask again."""
+WAIT_SECONDS: Final = 1.0
+WAIT_SECONDS_MAX: Final = 300.0
 ASK_SECONDS_MAX: Final = 5.0
 ASK_AGAIN_SECONDS: Final = 0.1
 ASK_COUNT_MAX: Final = 50
@@ -43,25 +46,27 @@ class Repairs:
         self._tasks = Tasks("repair")
         self._begun: Counter[tuple[bytes, int]] = Counter()
 
-    def may_begin(self, partition: Replica) -> bool:
-        return self._begun[_key(partition)] < REPAIRS_MAX
-
     def begin(self, partition: Replica, damage: SegmentDamage) -> None:
         """`Replica.repair_from` is called with the offset from which it needs everything again, and
         `Replica.repair_failed` if no other replica can take over."""
         self._begun[_key(partition)] += 1
         number = self._begun[_key(partition)]
+        seconds = wait_seconds(number)
         log.error(
-            "%s: %s (repair %d of at most %d: other replicas have the records)",
+            "%s: %s (repair %d since the start, in %.0f s: other replicas have the records)",
             partition.tp,
             damage,
             number,
-            REPAIRS_MAX,
+            seconds,
         )
-        self._tasks.spawn(self._repair(partition, damage), f"the repair of {partition.tp}")
+        self._tasks.spawn(self._repair(partition, damage, seconds), f"the repair of {partition.tp}")
 
-    async def _repair(self, partition: Replica, damage: SegmentDamage) -> None:
+    async def _repair(self, partition: Replica, damage: SegmentDamage, wait: float) -> None:
         log_ = partition.log
+        if wait:
+            await asyncio.sleep(wait)
+        if not partition.is_damaged:
+            return  # removed, or given a log anew
         try:
             find = partial(sound_until, list(log_.segments), damage.segment)
             partition.repair_from(await log_.disk.run(IoThread.READ, find))
@@ -103,6 +108,12 @@ class Repairs:
 
     async def stop(self) -> None:
         await self._tasks.close()
+
+
+def wait_seconds(number: int) -> float:
+    """How long a partition's repair with this number waits."""
+    later = number - REPAIRS_AT_ONCE
+    return min(WAIT_SECONDS_MAX, WAIT_SECONDS * 2.0 ** min(later - 1, 30)) if later > 0 else 0.0
 
 
 def _key(partition: Replica) -> tuple[bytes, int]:

@@ -231,7 +231,7 @@ class Replica:
     # --- damage --------------------------------------------------------------------------------------
 
     def on_damaged(self, damage: SegmentDamage) -> bool:
-        if not self.is_damaged and self._has_substitute() and self._context.repairs.may_begin(self):
+        if not self.is_damaged and self._has_substitute():
             self.is_damaged = True
             self._context.repairs.begin(self, damage)
         return self.is_damaged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from chronik.cluster.placement import Slot, place
@@ -15,6 +15,7 @@ from chronik.server.internal_topics import refuse_internal
 from chronik.server.services import Services
 
 __all__ = [
+    "check_first_use",
     "check_partition_count",
     "check_topic_name",
     "ensure_topic",
@@ -145,6 +146,12 @@ async def ensure_topic(services: Services, name: str) -> Topic:
         if topic is None:
             raise RequestError(ErrorCode.unknown_topic_or_partition)
     return topic
+
+
+def check_first_use(services: Services, names: Collection[str]) -> None:
+    """Before topics are created because one request mentions them: it may make no more than CreateTopics."""
+    if names:
+        check_partition_count(services, len(names) * services.settings.default_partitions)
 
 
 def _slots(services: Services) -> list[Slot]:

@@ -15,6 +15,7 @@ from chronik.admin.scrape import SAMPLES_AT_ONCE
 from chronik.cluster import raft_driver
 from chronik.metadata.events import TopicCreated
 from chronik.metrics import METRICS, SECONDS, Histogram
+from chronik.model import Limits
 from chronik.node import Node
 from tests.unit.admin.support import Http, with_node
 
@@ -65,6 +66,8 @@ def test_figures_follow_what_happened(tmp_path: Path) -> None:
             await http.post("/admin/topics/orders/messages", {"value": "x" * 100, "partition": 1})
         after = await scrape(http)
         assert after["chronik_topics_created_total"][()] == 1
+        assert after["chronik_cluster_partitions"][()] == 2
+        assert after["chronik_cluster_partitions_max"][()] == Limits().cluster_partitions_max
         key = (("partition", "1"), ("topic", "orders"))
         assert after["chronik_partition_high_watermark"][key] == 7
         assert after["chronik_partition_watermark_lag_records"][key] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ WHEN = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 class Limits:
     sql_memory_bytes = 64 << 20
+    sql_columns_bytes_max = 1 << 20
     sql_rows_max = 1000
     sql_result_bytes_max = 1024 * 1024
     sql_seconds_max = 10.0
@@ -181,13 +183,18 @@ def test_a_query_may_read_the_archive_and_nothing_else(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     own = tmp_path_factory.mktemp("sql")
-    run = QueryRun(own, Limits(), "SELECT count(*) FROM orders", 10, (root,))
+    run = QueryRun(own, Limits(), "SELECT count(*) FROM orders", 10)
     try:
         run.add_table("orders", [], {0: 3}, look(Archive(root)))
+        run.seal()
         run.rows("json", own / "result", 0.0)
         assert json.loads((own / "result").read_bytes())["rows"] == [[3]]
         with pytest.raises(duckdb.Error):
             run.connection.execute("SELECT * FROM read_text('/etc/passwd')")
+        other = root / DAY / "other.parquet"
+        shutil.copy(next((root / DAY).glob("*.parquet")), other)
+        with pytest.raises(duckdb.PermissionException):
+            run.connection.execute(f"SELECT * FROM read_parquet('{other}')")
     finally:
         run.stop()
 

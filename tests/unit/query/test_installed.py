@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chronik.node import Node
+from chronik.query.confinement import offered
 from chronik.query.installed import NOT_INSTALLED, is_installed
 from tests.unit.admin.support import Http, with_node
 
@@ -59,3 +60,24 @@ def test_a_node_that_has_it_says_so(tmp_path: Path) -> None:
         assert (await http.get("/admin/node")).json["has_query"]
 
     with_node(tmp_path, work)
+
+
+def test_what_confines_queries_is_said_before_the_first_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was shown when a process had started, which may be months after the node."""
+
+    async def work(_: Node, http: Http) -> None:
+        shown = (await http.get("/admin/node")).json["query_processes"]
+        assert {one["kind"] for one in shown} == {"search", "sql"}
+        for one in shown:
+            assert not one["is_up"]
+            assert one["confinement"].keys() == offered().keys()
+            assert one["confinement"] == offered()
+
+    with caplog.at_level(logging.INFO, logger="chronik.query"):
+        with_node(tmp_path, work)
+    (said,) = [line for line in caplog.messages if "run confined" in line]
+    assert all(f"{name}: {how}" in said for name, how in offered().items())
+    assert "Landlock" in said
+    assert "seccomp" in said

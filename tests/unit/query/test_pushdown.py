@@ -14,6 +14,7 @@ from chronik.query.run import QueryRun
 
 class Limits:
     sql_memory_bytes = 64 * 1024 * 1024
+    sql_columns_bytes_max = 1024 * 1024
     sql_rows_max = 10
     sql_result_bytes_max = 1024 * 1024
     sql_seconds_max = 5.0

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from chronik.model import InvariantViolated
 from chronik.query.messages import QueryError
 from chronik.query.run import QueryRun
+from chronik.query.tables import PartitionColumns
+from tests.unit.query.test_tables import batch
 
 
 class Limits:
     sql_memory_bytes = 64 * 1024 * 1024
+    sql_columns_bytes_max = 1024 * 1024
     sql_rows_max = 10
     sql_result_bytes_max = 1024 * 1024
     sql_seconds_max = 5.0
@@ -22,6 +27,7 @@ def attempt(root: Path, query: str) -> str:
     run = QueryRun(root, Limits(), query, 10)
     try:
         run.plan_reading()
+        run.seal()
         run.guarded(lambda: run.rows("json", root / "result", 0.0))
     except QueryError as error:
         return error.code
@@ -81,6 +87,13 @@ def test_nothing_but_select_runs(tmp_path: Path, query: str) -> None:
         "SELECT current_setting('temp_directory')",
         "SELECT system.main.current_setting('temp_directory')",
         "SELECT getenv('HOME')",
+        "SELECT json_serialize_plan('select max(x) from read_parquet(''{}/*/*.parquet'')', optimize := true)",
+        "SELECT json_serialize_plan('select z from read_csv(''{}/.results/1'', skip := 3)')",
+        "SELECT json_serialize_sql('SELECT 1')",
+        "SELECT pg_get_viewdef(range) FROM range(100)",
+        "SELECT main.pg_get_viewdef(1)",
+        "SELECT sum(range) EXPORT_STATE FROM range(3)",
+        "SELECT a.b.nothing_of_the_kind(1)",
         "SELECT sleep_ms(1)",
         "SELECT write_log('x')",
         "SELECT * FROM (WITH pg_settings AS (SELECT 1) SELECT * FROM pg_settings) a, pg_settings b",
@@ -118,6 +131,53 @@ def test_a_name_with_a_schema_is_no_topic(tmp_path: Path) -> None:
 )
 def test_selects_run(tmp_path: Path, query: str) -> None:
     assert attempt(tmp_path, query) == "ran"
+
+
+SECRET = "canary-of-somebody-else"
+
+
+def test_a_query_reads_the_files_of_its_own_tables_only(tmp_path: Path) -> None:
+    """Whatever function reads them: a list of functions may have a hole."""
+    foreign = [tmp_path / ".results" / "77", tmp_path / ".spill" / "other" / "block.tmp"]
+    for path in foreign:
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{SECRET}\n")
+    run = QueryRun(tmp_path, Limits(), "SELECT count(*) FROM orders", 10)
+    try:
+        kept, others = (PartitionColumns(tmp_path / topic / "0") for topic in ("orders.1", "salaries.2"))
+        for columns, value in ((kept, {"id": 1}), (others, {"name": SECRET})):
+            columns.add([batch(0, [value])], 1)
+            columns.flush(run.connection)
+        run.add_table("orders", [kept], {0: 0}, None)
+        run.seal()
+        foreign += others.files()
+        for path in foreign:
+            for query in (
+                f"SELECT * FROM read_text('{path}')",
+                f"SELECT * FROM read_parquet('{path}')",
+                f"SELECT json_serialize_plan('SELECT z FROM read_csv(''{path}'', delim := ''~'')')",
+            ):
+                assert SECRET not in outcome(run, query)
+        assert SECRET not in outcome(run, f"SELECT * FROM read_text('{tmp_path}/**')")
+        assert "Permission" in outcome(run, f"COPY (SELECT 1) TO '{tmp_path}/planted.csv'")
+        run.rows("json", tmp_path / "result", 0.0)
+        assert b"[[1]]" in (tmp_path / "result").read_bytes()
+    finally:
+        run.stop()
+
+
+def outcome(run: QueryRun, query: str) -> str:
+    try:
+        return str(run.connection.execute(query).fetchall())
+    except duckdb.Error as error:
+        return str(error)
+
+
+def test_a_statement_that_was_not_sealed_off_does_not_run(tmp_path: Path) -> None:
+    run = QueryRun(tmp_path, Limits(), "SELECT 1", 10)
+    with pytest.raises(InvariantViolated):
+        run.rows("json", tmp_path / "result", 0.0)
+    run.stop()
 
 
 def test_memory_that_runs_out_inside_an_arrow_stream_is_called_so(tmp_path: Path) -> None:

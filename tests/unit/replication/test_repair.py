@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from chronik.metadata.state import ClusterState
+from chronik.metadata.store import MetadataStore
 from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.model import ErrorCode, RequestError
 from chronik.replication.partition import Partition
+from chronik.replication.repair import WAIT_SECONDS_MAX, Repairs, wait_seconds
 from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.soundness import sound_until
 from tests.segments import flip_bit
@@ -19,12 +25,8 @@ BATCHES = 40
 
 
 class Remembering(Alone):
-    def __init__(self, *, is_allowed: bool = True) -> None:
-        self.is_allowed = is_allowed
+    def __init__(self) -> None:
         self.begun: list[SegmentDamage] = []
-
-    def may_begin(self, partition: Partition) -> bool:
-        return self.is_allowed
 
     def begin(self, partition: Partition, damage: SegmentDamage) -> None:
         self.begun.append(damage)
@@ -70,20 +72,44 @@ async def test_a_damaged_batch_is_not_skipped_while_another_replica_is_in_sync(t
         assert sound_until(segments, around.begun[0].segment) == int(damaged.stem)
 
 
-@pytest.mark.parametrize(("isr", "is_allowed"), [((1,), True), ((1, 2), False)], ids=["alone", "too often"])
 async def test_the_rest_is_served_if_there_is_no_repair(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, isr: tuple[int, ...], is_allowed: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged = (await fill(tmp_path))[1]
     flip_bit(damaged, 150)
-    around = Remembering(is_allowed=is_allowed)
+    around = Remembering()
     async with opened(tmp_path) as (store, _):
         partition = Replicas(store, context(around)).add("orders", segment_bytes=2048)
-        partition.assign(assignment(1, isr, 1, 1))
+        partition.assign(assignment(1, (1,), 1, 1))
         found = await partition.read(int(damaged.stem), 10_000, partition.log_end_offset)
         assert found.size_bytes
         assert around.begun == []
         assert "lost on this disk, reading goes on" in caplog.text
+
+
+async def test_a_reader_skips_nothing_however_often_the_disk_was_damaged(tmp_path: Path) -> None:
+    """From the fourth damage on readers went past it, though followers had the records."""
+    damaged = (await fill(tmp_path))[1]
+    flip_bit(damaged, 150)
+    async with opened(tmp_path) as (store, _):
+        repairs = Repairs(cast(MetadataStore, SimpleNamespace(state=ClusterState())))
+        around = dataclasses.replace(context(), repairs=repairs)
+        partition = Replicas(store, around).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, (1, 2), 1, 1))
+        for _ in range(6):
+            with pytest.raises(RequestError) as refused:
+                await partition.read(int(damaged.stem), 10_000, partition.log_end_offset)
+            assert refused.value.code == ErrorCode.not_leader_or_follower
+            partition.is_damaged = False  # as after a repair
+        await repairs.stop()
+
+
+def test_a_disk_that_goes_on_losing_records_is_rewritten_less_and_less_often() -> None:
+    waits = [wait_seconds(number) for number in range(1, 30)]
+    assert waits[:6] == [0, 0, 0, 1, 2, 4]
+    assert waits == sorted(waits)
+    assert waits[-1] == WAIT_SECONDS_MAX
+    assert wait_seconds(10_000) == WAIT_SECONDS_MAX
 
 
 async def test_two_damaged_neighbours_are_cut_together(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from chronik.client.apis import Api
 from chronik.client.connection import Connection
 from chronik.client.options import BrokerAddress, ClientOptions
 from chronik.metadata.commands import CreateTopic
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, Limits
 from chronik.records.compression import Compression
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -108,3 +108,18 @@ async def test_a_refused_batch_is_not_kept(tmp_path: Path, size: int) -> None:
         finally:
             gc.enable()
         assert not kept
+
+
+async def test_a_request_to_too_many_topics_makes_none_of_them(tmp_path: Path) -> None:
+    """Each name was counted for itself, and together they have more partitions than a request may make."""
+    async with live(tmp_path, default_partitions=Limits().partitions_per_request_max // 2) as node:
+        topics = node.node.parts.metadata.state.topics
+        before = set(topics)
+        data = [{"name": name, "partition_data": [{"index": 0, "records": b""}]} for name in "abc"]
+        connection = await Connection.open(BrokerAddress("127.0.0.1", node.node.kafka_port), ClientOptions())
+        fields = {"acks": -1, "timeout": 10_000, "topic_data": data}
+        answer = await connection.request(Api(ApiKey.PRODUCE, 9, 9), fields)
+        connection.close()
+        codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+        assert codes == [ErrorCode.unknown_topic_or_partition] * 3
+        assert set(topics) == before

@@ -428,6 +428,24 @@ def test_a_request_makes_so_many_partitions_and_no_more() -> None:
     assert harness.store.state.topics.keys() == {"a", "b"}
 
 
+def mention(harness: Harness, *names: str) -> list[ErrorCode]:
+    wanted = [{"name": name} for name in names]
+    response = harness.call(ApiKey.METADATA, 12, topics=wanted, allow_auto_topic_creation=True)
+    return [topic.error_code for topic in response.topics]
+
+
+def test_a_metadata_request_that_mentions_too_many_topics_makes_none_of_them() -> None:
+    """Each name was counted for itself: one request made topics until its time was over."""
+    harness = limited(partitions_per_request_max=3)
+    refused = [ErrorCode.none, *[ErrorCode.policy_violation] * 4]
+    assert mention(harness, "a", "b", "c", "d", "e") == refused
+    assert harness.store.state.topics.keys() == {"a"}
+    assert mention(harness, "a", "b", "b", "c", "d", "__consumer_offsets") == [
+        *[ErrorCode.none] * 4,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+
+
 def test_a_cluster_has_so_many_partitions_and_no_more() -> None:
     harness = limited(cluster_partitions_max=4)
     assert create(harness, {"name": "b", "num_partitions": 4})["b"].error_code == ErrorCode.policy_violation

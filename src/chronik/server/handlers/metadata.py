@@ -14,7 +14,7 @@ from chronik.server.authorized import NOT_REQUESTED, cluster_operations
 from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
 from chronik.server.gate import asks
 from chronik.server.throttling import may_create_on_first_use
-from chronik.server.topics import check_topic_name, ensure_topic
+from chronik.server.topics import check_first_use, check_topic_name, ensure_topic
 from chronik.wire.api import ApiKey
 from chronik.wire.writing import Encoded
 
@@ -91,6 +91,7 @@ async def _topics(request: MetadataRequest, ctx: RequestContext) -> Sequence[Map
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return _encoded(ctx, request, [one for one in state.topics.values() if _may_see(ctx, one.name)])
     create = ctx.services.settings.auto_create_topics and request.allow_auto_topic_creation
+    too_many = _too_many(request, ctx) if create else None
     found: list[Topic | Mapping[str, Any]] = []
     seen = set()
     for wanted in request.topics:
@@ -102,7 +103,9 @@ async def _topics(request: MetadataRequest, ctx: RequestContext) -> Sequence[Map
             continue
         seen.add(key)
         found.append(
-            _by_id(ctx, topic_id) if topic_id is not None else await _by_name(ctx, wanted.name, create)
+            _by_id(ctx, topic_id)
+            if topic_id is not None
+            else await _by_name(ctx, wanted.name, create, too_many)
         )
     encoded = iter(_encoded(ctx, request, [one for one in found if isinstance(one, Topic)]))
     return [next(encoded) if isinstance(one, Topic) else one for one in found]
@@ -117,6 +120,19 @@ def _encoded(ctx: RequestContext, request: MetadataRequest, topics: Iterable[Top
     return services.topic_answers.encoded(services.state, ctx.api_version, wanted)
 
 
+def _too_many(request: MetadataRequest, ctx: RequestContext) -> RequestError | None:
+    """Why none of the topics is created that the request mentions: together they are too many."""
+    topics = ctx.services.state.topics
+    named = {wanted.name for wanted in request.topics or () if wanted.topic_id is None and wanted.name}
+    try:
+        check_first_use(
+            ctx.services, [name for name in named if name not in topics and not is_internal_topic(name)]
+        )
+    except RequestError as error:
+        return error
+    return None
+
+
 def _by_id(ctx: RequestContext, topic_id: UUID) -> Topic | Mapping[str, Any]:
     topic = ctx.services.state.topic_by_id(topic_id)
     if topic is None:
@@ -126,7 +142,9 @@ def _by_id(ctx: RequestContext, topic_id: UUID) -> Topic | Mapping[str, Any]:
     return topic
 
 
-async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> Topic | Mapping[str, Any]:
+async def _by_name(
+    ctx: RequestContext, name: str | None, create: bool, too_many: RequestError | None
+) -> Topic | Mapping[str, Any]:
     services = ctx.services
     if not ctx.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name or ""):
         # Refused before the topic is looked up, so that the answer cannot reveal whether it exists.
@@ -139,6 +157,8 @@ async def _by_name(ctx: RequestContext, name: str | None, create: bool) -> Topic
                 raise RequestError(ErrorCode.unknown_topic_or_partition)
             if not may_create(ctx.access, name or ""):
                 raise RequestError(ErrorCode.topic_authorization_failed)
+            if too_many is not None:
+                raise too_many
             if not may_create_on_first_use(ctx):
                 raise RequestError(ErrorCode.leader_not_available)
             topic = await ensure_topic(services, name or "")

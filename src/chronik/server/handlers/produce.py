@@ -29,7 +29,7 @@ from chronik.server.call import Known
 from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
 from chronik.server.gate import asks
 from chronik.server.throttling import may_create_on_first_use
-from chronik.server.topics import ensure_topic
+from chronik.server.topics import check_first_use, ensure_topic
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
     FIRST_SUPPORTED,
@@ -423,7 +423,13 @@ async def _append_large(pending: _PendingProduce, place: AbstractAsyncContextMan
 
 
 async def _create_missing_topics(call: Call[ProduceRequest]) -> None:
-    for topic in dict.fromkeys(_missing_topics(call)):
+    missing = dict.fromkeys(_missing_topics(call))
+    try:
+        check_first_use(call.context.services, missing)
+    except RequestError as error:
+        log.warning("%d topics of one request were not created on first use: %s", len(missing), error)
+        return
+    for topic in missing:
         if not may_create_on_first_use(call.context):
             return
         try:

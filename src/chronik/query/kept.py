@@ -1,0 +1,114 @@
+"""The room that SQL may take on the node's disk, which it shares with the WAL.
+
+Columns of topics are kept for the next query. When they are more than their budget, or the disk is nearly
+full, those that no query has used for longest go first; columns that a running query reads stay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from chronik.query.messages import QueryError
+from chronik.query.tables import PartitionColumns, TopicColumns
+
+__all__ = ["KeptColumns", "spare_bytes"]
+
+RESERVE_BYTES: Final = 1 << 30
+RESERVE_PART: Final = 20
+"""SQL leaves this part of the disk free, or `RESERVE_BYTES` if that is less."""
+
+
+def spare_bytes(root: Path) -> int:
+    """What SQL may still write."""
+    usage = shutil.disk_usage(root)
+    return usage.free - min(RESERVE_BYTES, usage.total // RESERVE_PART)
+
+
+class KeptColumns:
+    """The columns of all topics. Used from several threads."""
+
+    def __init__(self, root: Path, bytes_max: int) -> None:
+        self._root = root
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicColumns] = {}
+        self._users: Counter[str] = Counter()
+        """Running queries by name of the topic's folder."""
+        self._used: dict[str, int] = {}
+        """By folder, the number of its last use; of a former process, nothing."""
+        self._uses = itertools.count(1)
+        self.bytes = 0
+        """When a query last wrote columns."""
+        self.dropped = 0
+        """Topics whose columns went for want of room."""
+
+    def hold(self, name: str, topic_id: str, held: list[TopicColumns]) -> TopicColumns:
+        """The columns of a topic, which stay until what is in `held` is released."""
+        with self._lock:
+            topic = self._topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                topic = self._topics[name] = TopicColumns(self._root, name, topic_id)
+            self._users[topic.folder.name] += 1
+            self._used[topic.folder.name] = next(self._uses)
+            held.append(topic)
+            return topic
+
+    def release(self, held: Collection[TopicColumns]) -> None:
+        with self._lock:
+            self._users.subtract(topic.folder.name for topic in held)
+
+    def tail_bytes(self) -> int:
+        with self._lock:
+            return sum(topic.tail_bytes() for topic in self._topics.values())
+
+    def make_room(self) -> bool:
+        """Drop columns that nobody reads, longest unused first, until there is room. False if that is not
+        enough. Blocking."""
+        with self._lock:
+            sizes = {path.name: _size(path) for path in self._root.iterdir() if path.is_dir()}
+            for name in sorted(sizes, key=lambda name: self._used.get(name, 0)):
+                if not self._is_over(sum(sizes.values())):
+                    break
+                if not name.startswith(".") and self._users[name] <= 0:
+                    self._drop(name)
+                    del sizes[name]
+            self.bytes = sum(sizes.values())
+            return not self._is_over(self.bytes)
+
+    def flush(self, columns: PartitionColumns, connection: duckdb.DuckDBPyConnection) -> None:
+        """Write what a query read; QueryError if the disk has no room for it."""
+        columns.flush(connection)
+        if not self.make_room():
+            raise QueryError(
+                413,
+                "no_room_for_columns",
+                "The columns that this query reads do not fit on the node's disk (sql_columns_bytes_max, or "
+                "little is free): narrow it by partition, offset or time.",
+            )
+
+    def _is_over(self, size: int) -> bool:
+        return size > self._bytes_max or spare_bytes(self._root) < 0
+
+    def _drop(self, folder: str) -> None:
+        self._topics = {name: topic for name, topic in self._topics.items() if topic.folder.name != folder}
+        self._used.pop(folder, None)
+        self.dropped += 1
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*.parquet"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # another query ended or trimmed it
+            continue
+    return total
