@@ -197,6 +197,14 @@ MUTANTS = (
         "elif _missing_topics",
     ),
     Mutant(
+        "a known request is answered before it is durable",
+        "cluster",
+        "server/handlers/produce.py",
+        "partition.when_acked(next_offset, acks, pending._acked)",
+        "pending._acked(None)",
+        failure="T10",
+    ),
+    Mutant(
         "a repeated sequence is appended again",
         "storage",
         "storage/producer_state.py",
