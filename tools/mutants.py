@@ -193,8 +193,8 @@ MUTANTS = (
         "a produce request overtakes one that waits",
         "cluster",
         "server/handlers/produce.py",
-        "elif queue.is_busy or _missing_topics",
-        "elif _missing_topics",
+        "elif queue.is_busy or missing_topics",
+        "elif missing_topics",
     ),
     Mutant(
         "a known request is answered before it is durable",
