@@ -29,9 +29,9 @@ from chronik.groups.consumer_group import (
     TopicSize,
 )
 from chronik.groups.group import Group, State
+from chronik.groups.growth_bytes import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.matching import TopicMatching
 from chronik.groups.messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
-from chronik.groups.room import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
 from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import MetadataStore

@@ -137,8 +137,8 @@ def tell_throttle_time(
 ) -> bytes | bytearray:
     """A response frame that says how long the client is throttled; the same one if it has no place for that.
 
-    Of a frame in several buffers the first will do where the throttle time comes first, as in Fetch. A version
-    from before the first schema is one that was refused: its client gets the error code and no more.
+    Of a frame in several buffers the first will do where the throttle time comes first, as in Fetch.
+    A version older than the first schema was refused: its client gets the error code and no more.
     """
     if version < schema_versions(api_key)[0]:
         return frame
