@@ -75,6 +75,19 @@ async def test_it_ends_with_its_node_even_if_its_indexer_does_not(
     is_over = True
 
 
+async def test_it_ends_if_its_indexer_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node starts another one: it would go on without an index otherwise, and nobody would hear of it."""
+
+    async def fails() -> None:
+        raise KeyError("a bug")
+
+    child = Child(ChildOptions(data_dir=str(tmp_path), host="127.0.0.1", port=1), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(child._indexer, "run", fails)
+    child._take(Assignment(topics={}))
+    with pytest.raises(KeyError, match="a bug"):
+        await asyncio.wait_for(child.run(asyncio.StreamReader()), 10)
+
+
 def test_its_decompression_has_the_limit_of_the_node(tmp_path: Path) -> None:
     """In a process of its own: it gives up its rights as well."""
     code = (
