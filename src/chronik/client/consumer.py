@@ -96,7 +96,7 @@ class Consumer:
         self._paused.discard(tp)
 
     async def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """Wait for records, at most so long; [] when none came. Positions move behind what is returned.
+        """Wait up to `timeout_ms` for records; [] when none came. Positions move behind what is returned.
 
         Raises what a retry cannot heal, and the last failure when the cluster stays away past the deadline.
         """

@@ -78,7 +78,7 @@ class GroupConsumer:
             self._done[tp] = next_offset
 
     async def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """Wait for records of the partitions we own, at most so long; takes part in rebalances meanwhile."""
+        """Wait up to `timeout_ms` for records of our partitions; takes part in rebalances meanwhile."""
         if self._heart is None:
             self._heart = self._loop.create_task(self._beat())
             self._heart.add_done_callback(lambda _: self._changed.set())

@@ -95,8 +95,8 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         return self._topics
 
     def _check_room(self, group_id: str, size_bytes: int) -> None:
-        """For so much more. The error is one that clients retry: room comes back as the sessions of silent
-        members expire."""
+        """RequestError if the groups have no memory left for `size_bytes` more. Clients retry on this error:
+        memory is freed as the sessions of silent members expire."""
         share = self._client_state.groups
         if size_bytes > 0 and not share.has_room(size_bytes):
             share.refused += 1

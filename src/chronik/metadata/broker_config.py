@@ -63,13 +63,13 @@ _FACTS: Final = (
     _fact(
         "offsets.topic.replication.factor",
         ConfigKind.SHORT,
-        "Replicas of __consumer_offsets when created, where there are so many brokers.",
+        "Replicas of __consumer_offsets when it is created; fewer where there are fewer brokers.",
     ),
     _fact("offsets.topic.segment.bytes", ConfigKind.INT, "Segment size of __consumer_offsets when created."),
     _fact(
         "replica.lag.time.max.ms",
         ConfigKind.LONG,
-        "A follower that lags for so long leaves the in-sync replicas.",
+        "A follower that has not caught up within this time leaves the in-sync replicas.",
     ),
     _fact("socket.request.max.bytes", ConfigKind.INT, "Longest request that is read."),
     _fact(
@@ -85,7 +85,7 @@ _FACTS: Final = (
     _fact(
         "transaction.state.log.replication.factor",
         ConfigKind.SHORT,
-        "Replicas of __transaction_state when created, where there are so many brokers.",
+        "Replicas of __transaction_state when it is created; fewer where there are fewer brokers.",
     ),
     _fact(
         "transaction.state.log.segment.bytes",
@@ -138,7 +138,7 @@ _COORDINATORS: Final = (
     _ms(
         "group.consumer.session.timeout.ms",
         45_000,
-        "A member of a consumer group that is not heard of for so long is removed.",
+        "A member of a consumer group that sends no heartbeat within this time is removed.",
     ),
     _ms(
         "group.initial.rebalance.delay.ms",
@@ -182,7 +182,7 @@ _COORDINATORS: Final = (
     _ms(
         "transactional.id.expiration.ms",
         7 * 24 * 3_600_000,
-        "A transactional id that was not used for so long is forgotten.",
+        "A transactional id that was not used within this time is forgotten.",
     ),
 )
 """Kafka reads these at start only; here they may be changed at any time and hold from the next request on."""
