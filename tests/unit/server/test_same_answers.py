@@ -310,6 +310,10 @@ class Side:
                 if wire.is_closing():
                     break
             frames += await self._received(wire, waits_for)
+            # Where a request closed the connection, others may still wait for their turn: the last place is
+            # behind them, and the fault lasts until they are through.
+            async with wire._connection.peer.produce_queue.take_place():
+                pass
         known = wire._connection.peer.known
         if isinstance(known, Remembering):
             self.recalled, known.recalled = self.recalled + known.recalled, 0
@@ -412,8 +416,8 @@ async def test_who_remembers_answers_the_same_in_chosen_cases(
     assert sides[0].recalled
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(asked=st.lists(steps, min_size=5, max_size=40))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asked=st.lists(steps, min_size=5, max_size=30))
 async def test_who_remembers_answers_the_same(sides: tuple[Side, Side], asked: list[Step]) -> None:
     # Whatever was asked, the last of these is put together from what is known.
     before = sides[0].recalled
