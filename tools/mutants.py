@@ -202,8 +202,8 @@ MUTANTS = (
         "a produce request overtakes one that waits",
         "cluster",
         "server/handlers/produce.py",
-        "elif queue.is_busy or _missing_topics",
-        "elif _missing_topics",
+        "elif queue.is_busy or missing_topics",
+        "elif missing_topics",
         is_quick=True,
     ),
     Mutant(
@@ -212,6 +212,14 @@ MUTANTS = (
         "server/produce_queue.py",
         "        self.is_busy = True\n",
         '        asyncio.get_running_loop().call_soon(setattr, self, "is_busy", True)\n',
+    ),
+    Mutant(
+        "a known request is answered before it is durable",
+        "cluster",
+        "server/handlers/produce.py",
+        "partition.when_acked(next_offset, acks, pending._acked)",
+        "pending._acked(None)",
+        failure="T10",
     ),
     Mutant(
         "a repeated sequence is appended again",

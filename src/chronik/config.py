@@ -78,7 +78,8 @@ class Settings:
     raft_port: int = _port(5001, "port for consensus between nodes")
     rack: str | None = _setting(None, "where the node stands; replicas are spread over racks")
     shards: str | None = _setting(
-        None, "run so many nodes on this machine under one supervisor, each with a core; auto: one a core"
+        None,
+        "number of nodes to run on this machine under one supervisor, each with a core; auto: one a core",
     )
     log_level: str = _setting("info", "least severe level logged", choices=LOG_LEVELS)
 
@@ -214,12 +215,12 @@ class Settings:
     )
     voters: int = _setting(
         3,
-        "nodes that vote on metadata, where there are so many; all others observe it",
+        "nodes that vote on metadata, at most all of them; the others observe it",
         choices=("1", "3", "5"),
     )
     voter_replace_ms: int = _setting(
         600_000,
-        "a voter that is away for so long is taken to be gone for good: an observer votes in its place",
+        "a voter that is away longer than this is taken to be gone for good: an observer votes in its place",
         minimum=1_000,
         maximum=_INT32_MAX,
     )

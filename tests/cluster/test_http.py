@@ -84,7 +84,7 @@ def test_a_record_is_explained_alike_by_every_node(cluster: Cluster) -> None:
         found = call(cluster, node, "GET", "/admin/topics/explained/explain?partition=0&offset=0")
         replicas = found["replicas"]
         assert {one["node_id"] for one in replicas} == {1, 2, 3}
-        assert [one["node_id"] for one in replicas if one["is_leader"]] == [found["told_by"]]
+        assert [one["node_id"] for one in replicas if one["is_leader"]] == [found["reported_by"]]
         # The write was acknowledged by all in-sync replicas.
         assert [one["facts"]["has_record"] for one in replicas if one["is_in_sync"]] == [True] * 3
         assert all(one["facts"]["batch"] == found["batch"] for one in replicas), found

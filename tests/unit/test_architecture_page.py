@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.trace_produce import way_of_a_produce
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "chronik"
 PAGES = (ROOT / "docs" / "ARCHITECTURE.md", ROOT / "docs" / "GLOSSARY.md")
@@ -45,3 +47,14 @@ def test_the_table_of_folders_has_every_package() -> None:
     table = PAGES[0].read_text().partition("## Where things are")[2].partition("## Layers")[0]
     packages = sorted(one.parent.name for one in SOURCE.glob("*/__init__.py"))
     assert [name for name in packages if not re.search(rf"[`/]{name}`", table)] == []
+
+
+def test_the_walk_of_a_produce_is_as_long_as_the_page_says() -> None:
+    """Counts again, so that the page notices when the way of a record grows or shrinks."""
+    found = re.findall(r"^\| now: (.+?) \|(.+)\|$", PAGES[0].read_text(), flags=re.M)
+    written = {title: tuple(map(int, numbers.split("|"))) for title, numbers in found}
+    counted = {
+        title: (len(way.hops), len(way.files), len(way.crossings), len(way.backwards))
+        for title, way in zip(("leader", "one follower"), way_of_a_produce(), strict=True)
+    }
+    assert written == counted, "PYTHONPATH=src python tools/trace_produce.py lists the calls"

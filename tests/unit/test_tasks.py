@@ -34,82 +34,63 @@ async def fail(error: BaseException) -> None:
     raise error
 
 
-def test_closing_cancels_and_waits_in_the_order_of_the_starts() -> None:
-    async def run() -> None:
-        tasks, ended = Tasks("test"), list[str]()
-        for name in ("first", "second", "third"):
-            tasks.spawn(Work(name, ended).run(), name)
-        await asyncio.sleep(0)
-        await tasks.close()
-        assert ended == ["first", "second", "third"]
-        assert len(tasks) == 0
-
-    asyncio.run(run())
+async def test_closing_cancels_and_waits_in_the_order_of_the_starts() -> None:
+    tasks, ended = Tasks("test"), list[str]()
+    for name in ("first", "second", "third"):
+        tasks.spawn(Work(name, ended).run(), name)
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert ended == ["first", "second", "third"]
+    assert len(tasks) == 0
 
 
-def test_finished_waits_without_cancelling() -> None:
-    async def run() -> None:
-        tasks, ended = Tasks("test"), list[str]()
-        work = Work("only", ended)
-        task = tasks.spawn(work.run(), "only")
-        asyncio.get_running_loop().call_soon(work.go.set)
-        await tasks.finished()
-        assert ended == ["only"]
-        assert not task.cancelled()
-
-    asyncio.run(run())
+async def test_finished_waits_without_cancelling() -> None:
+    tasks, ended = Tasks("test"), list[str]()
+    work = Work("only", ended)
+    task = tasks.spawn(work.run(), "only")
+    asyncio.get_running_loop().call_soon(work.go.set)
+    await tasks.finished()
+    assert ended == ["only"]
+    assert not task.cancelled()
 
 
-def test_a_task_that_is_done_is_not_kept() -> None:
-    async def run() -> None:
-        tasks = Tasks("test")
-        await tasks.spawn(asyncio.sleep(0), "a nap")
-        await asyncio.sleep(0)
-        assert len(tasks) == 0
-
-    asyncio.run(run())
+async def test_a_task_that_is_done_is_not_kept() -> None:
+    tasks = Tasks("test")
+    await tasks.spawn(asyncio.sleep(0), "a nap")
+    await asyncio.sleep(0)
+    assert len(tasks) == 0
 
 
-def test_an_expected_failure_is_logged_once_with_its_purpose(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        tasks = Tasks("cleaner")
+async def test_an_expected_failure_is_logged_once_with_its_purpose(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = Tasks("cleaner")
+    with caplog.at_level(logging.WARNING):
         tasks.spawn(fail(StorageError("the disk is full")), "compaction of t-0")
         await tasks.finished()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
     assert [record.getMessage() for record in caplog.records] == [
         "cleaner: compaction of t-0 failed: the disk is full"
     ]
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), InvariantViolated("must hold")])
-def test_a_bug_goes_to_the_loops_exception_handler(error: BaseException) -> None:
+async def test_a_bug_goes_to_the_loops_exception_handler(error: BaseException) -> None:
     told: list[dict[str, Any]] = []
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
-        tasks = Tasks("cleaner")
-        tasks.spawn(fail(error), "compaction")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(tasks) == 0
-
-    asyncio.run(run())
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    tasks = Tasks("cleaner")
+    tasks.spawn(fail(error), "compaction")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(tasks) == 0
     assert [(context["message"], context["exception"]) for context in told] == [
         ("cleaner: compaction failed", error)
     ]
 
 
-def test_a_kept_future_is_waited_for_and_its_failure_heard(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        tasks = Tasks("replicas")
-        deletion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        tasks.keep(deletion, "removing the files of t-0")
-        asyncio.get_running_loop().call_soon(deletion.set_exception, OSError("no such file"))
-        await tasks.finished()
-
-    asyncio.run(run())
+async def test_a_kept_future_is_waited_for_and_its_failure_heard(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = Tasks("replicas")
+    deletion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    tasks.keep(deletion, "removing the files of t-0")
+    asyncio.get_running_loop().call_soon(deletion.set_exception, OSError("no such file"))
+    await tasks.finished()
     assert "removing the files of t-0 failed: no such file" in caplog.text
 
 

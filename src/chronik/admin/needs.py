@@ -5,14 +5,15 @@ What nodes ask of each other is for nodes alone: they sign their calls, and no A
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from chronik.admin.endpoint import HttpCall
-from chronik.model import RequestError
+from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.access import refusal
-from chronik.server.gate import Needs, on_cluster, on_named
+from chronik.server.access import Access, refusal
+from chronik.server.gate import Asker, Needs, Request, on_cluster, on_named
 
 __all__ = ["BY_NODE", "BY_NODE_ALONE", "is_by_node", "on_cluster_or_by_node", "on_group", "on_topic"]
 
@@ -30,8 +31,8 @@ class _ByNode:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return () if self.others is None else self.others.demands
 
-    def admit(self, request: Any, ctx: Any, refused: Any) -> Any:
-        call: HttpCall = ctx
+    def admit(self, request: Request, ctx: Asker, refused: list[tuple[Request, ErrorCode]]) -> Request | None:
+        call = cast("HttpCall", ctx)
         if call.caller.signed is not None:
             return request
         can_sign = call.context.security.node_signature is not None
@@ -41,7 +42,7 @@ class _ByNode:
             raise RequestError(refusal(ResourceType.CLUSTER))
         return self.others.admit(request, ctx, refused)
 
-    def show(self, fields: Any, access: Any) -> Any:
+    def show(self, fields: Mapping[str, Any], access: Access) -> Mapping[str, Any]:
         return fields
 
 

@@ -16,9 +16,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronik.admin.app import PROBES_ONLY, AdminApp
 from chronik.admin.callers import CERTIFICATE
+from chronik.admin.connection_limits import Admission, admit
 from chronik.admin.context import AdminContext
 from chronik.admin.counts import HttpStats
-from chronik.admin.crowd import Admission, admit
 from chronik.admin.errors import Failure
 from chronik.admin.routes import ENDPOINTS
 from chronik.log_lines import RepeatingLine
@@ -72,14 +72,14 @@ class _Protocol(H11Protocol):
 
     def _has_room(self) -> bool:
         # One that was told to go is counted no more: its end is heard of a turn of the loop later.
-        guests = [
+        connections = [
             one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()
         ]
-        admission, leaves = admit(guests, self.host, self._limits.http_connections_max)
+        admission, leaves = admit(connections, self.host, self._limits.http_connections_max)
         self.app_state[PROBES_ONLY] = admission is Admission.PROBE
-        if leaves is not None or admission is not Admission.WELCOME:
+        if leaves is not None or admission is not Admission.ADMITTED:
             self._stats.refused += 1
-            _crowded("http", len(guests))
+            _crowded("http", len(connections))
         if leaves is not None:
             leaves.transport.abort()
         return admission is not Admission.REFUSED

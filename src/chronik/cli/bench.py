@@ -137,7 +137,7 @@ def consume(
     timeout: Timeout = 30.0,
     servers: Bootstrap = None,
 ) -> None:
-    """Read a topic from its beginning to its present end, or for so long, and measure how fast.
+    """Read a topic from its beginning to its present end, or for a given time, and measure how fast.
 
     Examples:
 

@@ -33,7 +33,7 @@ Bootstrap: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="for scripts")]
 Timeout: TypeAlias = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="give up after so long")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="give up after this time")
 ]
 
 INTERRUPTED: Final = 130

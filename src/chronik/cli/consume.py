@@ -47,12 +47,12 @@ _Partitions = Annotated[
     typer.Option("--partition", "-p", min=0, metavar="N", help="only this partition, repeatable"),
 ]
 _MaxMessages = Annotated[
-    int | None, typer.Option("--max-messages", "-n", min=1, metavar="N", help="stop after so many")
+    int | None, typer.Option("--max-messages", "-n", min=1, metavar="N", help="stop after this many records")
 ]
 _ToEnd = Annotated[bool, typer.Option("--to-end", help="stop at what is the end now")]
 _IdleTimeout = Annotated[
     float | None,
-    typer.Option("--timeout", min=0.001, metavar="SECONDS", help="stop when nothing came for so long"),
+    typer.Option("--timeout", min=0.001, metavar="SECONDS", help="stop when no record came within this time"),
 ]
 _Format = Annotated[
     str | None,

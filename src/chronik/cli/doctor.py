@@ -23,7 +23,7 @@ ASK_SECONDS = 30.0
 _StuckAfter = Annotated[
     float,
     typer.Option(
-        "--stuck-after", metavar="SECONDS", min=0.0, help="a group that rebalances for so long is stuck"
+        "--stuck-after", metavar="SECONDS", min=0.0, help="a group that rebalances longer than this is stuck"
     ),
 ]
 

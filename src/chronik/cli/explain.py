@@ -239,11 +239,11 @@ def _passed(group: dict[str, Any]) -> str:
 
 def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     """What is known of the record, as lines for people."""
-    known = next(one["facts"] for one in found["replicas"] if one["node_id"] == found["told_by"])
+    known = next(one["facts"] for one in found["replicas"] if one["node_id"] == found["reported_by"])
     lines = [*_content_lines(found), *_batch_lines(found)]
     if known["segment"] is not None:
         written = "" if known["is_in_file"] else ", not written out yet"
-        where = f"node {found['told_by']}: {known['segment']}, byte {known['position']:,}{written}"
+        where = f"node {found['reported_by']}: {known['segment']}, byte {known['position']:,}{written}"
         lines.append(("segment", where))
     lines.append(("WAL", _STAGES[known["stage"]] + _wal_place(known["wal"])))
     lines.append(("visible", _visible(found)))

@@ -264,7 +264,7 @@ def compact(
     ] = 256,
     keep_days: Annotated[
         int | None,
-        typer.Option("--keep-days", min=0, metavar="N", help="remove days that are older than so many"),
+        typer.Option("--keep-days", min=0, metavar="N", help="remove days older than this number of days"),
     ] = None,
     master: Master = None,
     conf: Conf = None,
@@ -305,7 +305,7 @@ def compact(
 def stats(
     topics: Topics,
     hours: Annotated[
-        int | None, typer.Option("--hours", min=1, metavar="N", help="only the last so many hours")
+        int | None, typer.Option("--hours", min=1, metavar="N", help="only the last N hours")
     ] = None,
     report: Report = None,
     options: ReadOption = None,

@@ -71,7 +71,7 @@ def produce(
         str, typer.Option("--compression", "-z", metavar="CODEC", help=", ".join(_CODECS))
     ] = "none",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="make up so many records")
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="number of records to make up")
     ] = None,
     size: Annotated[
         int, typer.Option("--size", min=0, metavar="BYTES", help="size of each made-up record's value")

@@ -23,7 +23,7 @@ _Query = Annotated[
     str, typer.Argument(help='words, "a phrase", field:value, total:>100, AND, OR', show_default=False)
 ]
 _Size = Annotated[int, typer.Option("--size", "-n", min=0, max=1000, metavar="N", help="hits to show")]
-_From = Annotated[int, typer.Option("--from", min=0, metavar="N", help="skip so many")]
+_From = Annotated[int, typer.Option("--from", min=0, metavar="N", help="number of hits to skip")]
 _Newest = Annotated[bool, typer.Option("--newest", help="newest first instead of best first")]
 _Refresh = Annotated[
     bool, typer.Option("--refresh", help="wait until everything written by now can be found")

@@ -37,7 +37,9 @@ _Query = Annotated[str | None, typer.Argument(help="one SELECT; none opens a she
 _Format = Annotated[
     str, typer.Option("--format", "-f", metavar="FORMAT", help="table, json (a line per row) or csv")
 ]
-_Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="at most so many rows")]
+_Limit = Annotated[
+    int | None, typer.Option("--limit", min=0, metavar="N", help="highest number of rows to show")
+]
 
 
 def sql(

@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
     def _log_in_again(self, login: Login) -> None:
         if self.is_open:
             self._login = self._loop.create_task(self._log_in(login))
-            self._login.add_done_callback(self._logged_in_again)
+            self._login.add_done_callback(self._logged_in_again)  # a failure closes the connection
 
     def _logged_in_again(self, login: asyncio.Task[None]) -> None:
         if not login.cancelled() and (error := login.exception()) is not None:

@@ -96,7 +96,7 @@ class Consumer:
         self._paused.discard(tp)
 
     async def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """Wait for records, at most so long; [] when none came. Positions move behind what is returned.
+        """Wait up to `timeout_ms` for records; [] when none came. Positions move behind what is returned.
 
         Raises what a retry cannot heal, and the last failure when the cluster stays away past the deadline.
         """
@@ -179,6 +179,7 @@ class Consumer:
                 by_leader.setdefault(leader_id, {})[tp] = self._positions[tp]
         for leader_id, positions in by_leader.items():
             fields = fetch_fields(positions, self._cluster.metadata, self._options)
+            # `_collect` reads its result, and what went wrong.
             task = self._loop.create_task(self._cluster.send(leader_id, FETCH, fields))
             self._fetches[task] = _Asked(leader_id, positions)
 

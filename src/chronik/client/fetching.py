@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chronik.client.metadata import Metadata
 from chronik.client.offsets import by_topic
@@ -12,6 +12,9 @@ from chronik.client.visibility import AbortedTransaction, visible_batches
 from chronik.model import NO_EPOCH, ErrorCode, RequestError, TopicPartition
 from chronik.records.batch import check_batch, headers
 from chronik.records.reader import Record, Row, Unreadable, read_rows, unreadable_batch
+
+if TYPE_CHECKING:
+    from kio.schema.fetch.v12.response import FetchResponse, PartitionData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ def _leader_epoch(metadata: Metadata, tp: TopicPartition) -> int:
 
 
 def unpack(
-    response: Any, positions: Mapping[TopicPartition, int]
+    response: FetchResponse, positions: Mapping[TopicPartition, int]
 ) -> tuple[list[Fetched], dict[TopicPartition, RequestError]]:
     """What came for each partition (possibly no bytes), and what went wrong for the others."""
     if response_error := getattr(response, "error_code", ErrorCode.none):
@@ -144,7 +147,7 @@ def unpack(
     return fetched, errors
 
 
-def _fetched(tp: TopicPartition, fetch_offset: int, partition: Any) -> Fetched:
+def _fetched(tp: TopicPartition, fetch_offset: int, partition: PartitionData) -> Fetched:
     code = partition.error_code
     if code != ErrorCode.none:
         raise RequestError(code, f"{tp} at offset {fetch_offset}: {code.name.replace('_', ' ')}")

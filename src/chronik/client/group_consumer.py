@@ -78,13 +78,16 @@ class GroupConsumer:
             self._done[tp] = next_offset
 
     async def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """Wait for records of the partitions we own, at most so long; takes part in rebalances meanwhile."""
+        """Wait up to `timeout_ms` for records of our partitions; takes part in rebalances meanwhile."""
         if self._heart is None:
             self._heart = self._loop.create_task(self._beat())
+            self._heart.add_done_callback(lambda _: self._changed.set())
         deadline = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
         while True:
             if self._failure is not None:
                 raise self._failure
+            if self._heart.done() and not self._heart.cancelled():
+                self._heart.result()  # a bug ended the heartbeats: whoever polls has to hear of it
             if self._owned != self._target:
                 await self._reconcile()
             left_ms = _FETCH_MS if deadline is None else int((deadline - self._loop.time()) * 1000)

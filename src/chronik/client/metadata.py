@@ -5,10 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chronik.client.options import BrokerAddress
 from chronik.model import NO_LEADER, ErrorCode, NodeId, TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ class Metadata:
             return NO_LEADER
         return partition.leader_id
 
-    def merged(self, response: Any, *, whole: bool) -> Metadata:
+    def merged(self, response: MetadataResponse, *, whole: bool) -> Metadata:
         """This knowledge with a Metadata response laid over it; `whole` forgets topics it does not name."""
         topics = {} if whole else dict(self.topics)
         for topic in response.topics:
@@ -88,8 +91,8 @@ def _not_older(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
     return replace(received, partitions={**received.partitions, **newer}) if newer else received
 
 
-def _topic_info(topic: Any) -> TopicInfo:
-    partitions = {
+def _topic_info(topic: MetadataResponseTopic) -> TopicInfo:
+    partitions: dict[int, PartitionInfo] = {
         partition.partition_index: PartitionInfo(
             partition=partition.partition_index,
             leader_id=partition.leader_id,
@@ -101,7 +104,7 @@ def _topic_info(topic: Any) -> TopicInfo:
         for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
     }
     return TopicInfo(
-        name=topic.name,
+        name=topic.name or "",
         topic_id=getattr(topic, "topic_id", None),
         is_internal=topic.is_internal,
         error_code=topic.error_code,

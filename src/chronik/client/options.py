@@ -26,7 +26,7 @@ class ClientOptions:
     deadline_ms: int = 60_000
     """An operation, with all its retries, ends by then."""
     request_timeout_ms: int = 30_000
-    """One request unanswered for so long condemns its connection."""
+    """A connection is closed if one of its requests is not answered within this time."""
     connect_timeout_ms: int = 10_000
     retry_backoff_ms: int = 50
     """Pause before the first retry; doubles up to `retry_backoff_ms_max`."""

@@ -172,7 +172,7 @@ class Producer:
         return self._turns[topic]
 
     def _open_batch(self, queue: PartitionQueue, size_bytes: int) -> ProducerBatch | None:
-        """The queue's last batch if it can take so many more bytes."""
+        """The queue's last batch if it can take `size_bytes` more."""
         if not queue.waiting:
             return None
         batch = queue.waiting[-1]

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from chronik.client.apis import INIT_PRODUCER_ID, PRODUCE, PRODUCE_TRANSACTIONAL
 from chronik.client.cluster import Cluster
@@ -22,6 +22,9 @@ from chronik.model import ChronikError, ErrorCode, NodeId, ProducerIdentity, Req
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.tasks import Tasks
+
+if TYPE_CHECKING:
+    from kio.schema.produce.v12.response import ProduceResponse
 
 _REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -236,7 +239,7 @@ class Sender:
                 parcel.done.set_result(result)
 
 
-def _results(response: Any) -> dict[TopicPartition, int | Exception]:
+def _results(response: ProduceResponse) -> dict[TopicPartition, int | Exception]:
     results: dict[TopicPartition, int | Exception] = {}
     for topic in response.responses:
         for partition in topic.partition_responses:

@@ -18,8 +18,8 @@ import msgspec
 
 from chronik.cluster.lease import Lease
 from chronik.cluster.raft_storage import RaftStorage
-from chronik.cluster.room import Room
 from chronik.cluster.stage_times import StageTimes
+from chronik.cluster.waiting_queue import WaitingQueue
 from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import CommittedCommand, MetadataListener
 from chronik.metadata.telling import tell_applied, tell_replicated, tell_written
@@ -114,7 +114,7 @@ class RaftDriver:
         self._tasks = Tasks("raft")
         self._snapshotting = False
         self._stopped = False
-        self._room = Room()
+        self._waiting = WaitingQueue()
         self.elections = 0
         """How often role, leader or term changed since the start."""
         self._leader_heard = self._loop.time()
@@ -164,7 +164,7 @@ class RaftDriver:
     @property
     def waits(self) -> int:
         """How often a command had to wait because too much was not committed yet."""
-        return self._room.waits
+        return self._waiting.waits
 
     @property
     def is_open(self) -> bool:
@@ -306,7 +306,7 @@ class RaftDriver:
         so a node that is about to join does not know the leader. While too much waits to be committed, this
         waits: how long is the caller's to say.
         """
-        await self._room.enter(lambda: self._has_room(data))
+        await self._waiting.enter(lambda: self._has_room(data))
         try:
             return self.propose(data)
         except NotLeader as error:
@@ -318,7 +318,7 @@ class RaftDriver:
 
     def has_room(self, data: bytes) -> bool:
         """Whether `append` would take `data` without waiting."""
-        return not self._room.is_waited_for and self._has_room(data)
+        return not self._waiting.is_waited_for and self._has_room(data)
 
     def _has_room(self, data: bytes) -> bool:
         return self._core is None or self._core.has_room(len(data))
@@ -379,7 +379,7 @@ class RaftDriver:
         if ready.committed:
             self._apply(ready.committed)
         if ready.committed or ready.soft_state is not None:
-            self._room.changed()
+            self._waiting.changed()
         if ready.soft_state is not None:
             if ready.soft_state.role is not RoleName.LEADER:
                 self._times.forget()
@@ -433,7 +433,7 @@ class RaftDriver:
         if error is not None:
             _unwritten(str(error), error)
             self._core = None
-            self._room.changed()
+            self._waiting.changed()
             self._tasks.spawn(self._reload(), "reading the metadata log back")
             if self._listener is not None:
                 self._listener.on_lost(str(error))

@@ -72,7 +72,7 @@ class RaftReceiver:
         self._raft.report_unreachable(peer)
 
     def on_writable(self, link: Link) -> None:
-        self._transport.room.changed()
+        self._transport.waiting.changed()
 
     def on_frame(self, link: Link, frame: memoryview) -> None:
         self._transport.heard(link)

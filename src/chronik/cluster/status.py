@@ -9,7 +9,7 @@ import msgspec
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import Carried, ClusterTransport
 from chronik.config import Settings
-from chronik.metadata.levels import LEVEL_FIRST, OWN_LEVELS, UNTOLD_LEVELS
+from chronik.metadata.levels import LEVEL_FIRST, OWN_LEVELS, UNREPORTED_LEVELS
 from chronik.metadata.store import MetadataStore
 from chronik.metrics import WriteStages
 from chronik.model import NO_LEADER, NodeId, PeerError, Unavailable
@@ -74,7 +74,7 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Members of the quorum and registered brokers, as this node knows them."""
     level: int = LEVEL_FIRST
     """Of the cluster, as this node has applied it."""
-    levels: tuple[int, int] = UNTOLD_LEVELS
+    levels: tuple[int, int] = UNREPORTED_LEVELS
     """The lowest and the highest level that this node's release can work at."""
 
 
@@ -124,7 +124,7 @@ class ClusterStatus:
             fast_path=not self._settings.disable_metadata_wal,
             fast_messages=self._transport.fast_count,
             fallback_messages=self._transport.fallback_count,
-            waits=self._raft.waits + self._transport.room.waits,
+            waits=self._raft.waits + self._transport.waiting.waits,
             carried=self._transport.carried,
             followers=followers,
             cluster_nodes=tuple(sorted({*self._raft.ruling_members, *self._metadata.state.brokers})),

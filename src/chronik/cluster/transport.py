@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.cluster.room import Room
+from chronik.cluster.waiting_queue import WaitingQueue
 from chronik.links.link import Link
 from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
@@ -89,7 +89,7 @@ class ClusterTransport:
         self._queries: dict[int, tuple[Link, asyncio.Future[bytes]]] = {}
         self._ids = itertools.count(1)
         self._forwarding_bytes = 0
-        self.room = Room()
+        self.waiting = WaitingQueue()
         """Commands for the leader wait here while it does not read, or has not taken those before them."""
         self.last_heard: dict[NodeId, float] = {}
         self._disconnected_since: dict[NodeId, float | None] = {}
@@ -174,7 +174,7 @@ class ClusterTransport:
         began, sent = self._loop.time(), 0
         try:
             async with asyncio.timeout(FORWARD_SECONDS_MAX):
-                await self.room.enter(lambda: answer.done() or self._has_room(link, len(data)))
+                await self.waiting.enter(lambda: answer.done() or self._has_room(link, len(data)))
                 sent = len(data)
                 self._forwarding_bytes += sent
                 link.outbox.send(FORWARD_HEAD.pack(type_, number) + data)
@@ -186,7 +186,7 @@ class ClusterTransport:
         finally:
             del self._forwards[number]
             self._forwarding_bytes -= sent
-            self.room.changed()
+            self.waiting.changed()
 
     def _has_room(self, link: Link, size: int) -> bool:
         under_way = self._forwarding_bytes
@@ -229,7 +229,7 @@ class ClusterTransport:
         for used, answer in waiting:
             if used is link and not answer.done():
                 answer.set_exception(Unavailable(f"the connection to node {link.peer_id} broke"))
-        self.room.changed()
+        self.waiting.changed()
 
     def heard(self, link: Link) -> None:
         self.last_heard[link.peer_id] = self._loop.time()

@@ -39,7 +39,7 @@ def voters_of(
 ) -> tuple[NodeId, ...]:
     """The nodes that should vote: `wanted` of them, or the largest smaller odd number that there can be.
 
-    `gone` are those that have been away for so long that they may be replaced.
+    `gone` are those that have been away long enough to be replaced (`voter_replace_ms`).
     """
     possible = {node for node in membership.voters if node not in state.removed}
     possible.update(one.broker_id for one in state.live_brokers() if not one.draining)

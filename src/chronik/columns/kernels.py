@@ -123,7 +123,7 @@ def _varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _skip_headers(data: Bytes, position: int, end: int, count: int) -> int:
-    """The position behind so many headers, or MALFORMED."""
+    """The position behind `count` headers, or MALFORMED."""
     for _ in range(count):
         size, position = _varint(data, position, end)
         if position < 0 or size < 0 or size > end - position:

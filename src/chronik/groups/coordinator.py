@@ -23,9 +23,9 @@ from chronik.groups.committing import (
 )
 from chronik.groups.consumer_group import ConsumerGroup, ConsumerHeartbeat, HeartbeatResult
 from chronik.groups.group import Group, State
+from chronik.groups.growth_bytes import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.matching import TopicMatching
 from chronik.groups.messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
-from chronik.groups.room import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
 from chronik.groups.subscriptions import Topics, TopicSize
 from chronik.log_lines import RepeatingLine
@@ -90,8 +90,8 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         return self._topics
 
     def _check_room(self, group_id: str, size_bytes: int) -> None:
-        """For so much more. The error is one that clients retry: room comes back as the sessions of silent
-        members expire."""
+        """RequestError if the groups have no memory left for `size_bytes` more. Clients retry on this error:
+        memory is freed as the sessions of silent members expire."""
         share = self._client_state.groups
         if size_bytes > 0 and not share.has_room(size_bytes):
             share.refused += 1

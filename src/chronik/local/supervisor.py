@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 RESTART_SECONDS: Final = 0.5
 RESTART_SECONDS_MAX: Final = 30.0
 STEADY_SECONDS: Final = 60.0
-"""A shard that ran for so long is started again at once when it ends."""
+"""A shard that ran at least this long is started again at once when it ends."""
 LOOK_SECONDS: Final = 1.0
 """How often shards are looked at when nothing is heard of them."""
 READY_SECONDS_MAX: Final = 120.0

@@ -84,7 +84,7 @@ _COORDINATORS: Final = (
     _ms(
         "group.consumer.session.timeout.ms",
         45_000,
-        "A member of a consumer group that is not heard of for so long is removed.",
+        "A member of a consumer group that sends no heartbeat within this time is removed.",
     ),
     _ms(
         "group.initial.rebalance.delay.ms",
@@ -128,7 +128,7 @@ _COORDINATORS: Final = (
     _ms(
         "transactional.id.expiration.ms",
         7 * 24 * 3_600_000,
-        "A transactional id that was not used for so long is forgotten.",
+        "A transactional id that was not used within this time is forgotten.",
     ),
 )
 """Kafka reads these at start only; here they may be changed at any time and hold from the next request on."""

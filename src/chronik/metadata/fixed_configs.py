@@ -97,13 +97,13 @@ _TABLE: Final = (
     _Fixed(
         "offsets.topic.replication.factor",
         _SHORT,
-        "Replicas of __consumer_offsets when created, where there are so many brokers.",
+        "Replicas of __consumer_offsets when it is created; fewer where there are fewer brokers.",
     ),
     _Fixed("offsets.topic.segment.bytes", _INT, "Segment size of __consumer_offsets when created."),
     _Fixed(
         "replica.lag.time.max.ms",
         _LONG,
-        "A follower that lags for so long leaves the in-sync replicas.",
+        "A follower that has not caught up within this time leaves the in-sync replicas.",
         "replica_lag_time_max_ms",
     ),
     _Fixed("sasl.enabled.mechanisms", _LIST, "How clients may log in.", "sasl_enabled_mechanisms"),
@@ -173,7 +173,7 @@ _TABLE: Final = (
     _Fixed(
         "transaction.state.log.replication.factor",
         _SHORT,
-        "Replicas of __transaction_state when created, where there are so many brokers.",
+        "Replicas of __transaction_state when it is created; fewer where there are fewer brokers.",
     ),
     _Fixed("transaction.state.log.segment.bytes", _INT, "Segment size of __transaction_state when created."),
 )

@@ -31,7 +31,7 @@ _EFFECTIVE: Final = (
     _ms(
         "consumer.session.timeout.ms",
         45_000,
-        "A member of this consumer group that is not heard of for so long is removed.",
+        "A member of this consumer group that sends no heartbeat within this time is removed.",
     ),
 )
 _BOUNDS: Final = {

@@ -23,7 +23,7 @@ __all__ = [
     "LEVEL_LAST",
     "LEVEL_NODE_KEY",
     "OWN_LEVELS",
-    "UNTOLD_LEVELS",
+    "UNREPORTED_LEVELS",
     "LevelRange",
     "refuse_level",
 ]
@@ -63,8 +63,8 @@ class LevelRange(NamedTuple):
 
 
 OWN_LEVELS: Final = LevelRange(LEVEL_FIRST, LEVEL_LAST)
-UNTOLD_LEVELS: Final = LevelRange(1, 1)
-"""Of a node that tells none: release 0.1."""
+UNREPORTED_LEVELS: Final = LevelRange(1, 1)
+"""Of a node whose status has no levels: release 0.1."""
 
 
 def refuse_level(level: int) -> None:

@@ -134,17 +134,25 @@ class Child:
         write_frame(self._writer, message)
 
     async def run(self, reader: asyncio.StreamReader) -> None:
-        is_search = self._options.kind == "search"
-        work = self._index() if is_search else asyncio.sleep(0)
-        indexing = asyncio.get_running_loop().create_task(work)
-        decoder = msgspec.msgpack.Decoder(Message)
+        """Until the node closes stdin, or the indexing fails: then the node starts another process."""
+        loop = asyncio.get_running_loop()
+        tasks = {loop.create_task(self._listen(reader))}
+        if self._options.kind == "search":
+            tasks.add(loop.create_task(self._index()))
         try:
-            while (frame := await read_frame(reader)) is not None:
-                self._take(decoder.decode(frame))
+            ended_first, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended_first:
+                task.result()
         finally:
-            indexing.cancel()
+            for task in tasks:
+                task.cancel()
             # Bounded: a task that does not react to cancellation must not keep this process alive.
-            await asyncio.wait({indexing}, timeout=STOP_SECONDS_MAX)
+            await asyncio.wait(tasks, timeout=STOP_SECONDS_MAX)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        decoder = msgspec.msgpack.Decoder(Message)
+        while (frame := await read_frame(reader)) is not None:
+            self._take(decoder.decode(frame))
 
     async def _index(self) -> None:
         """Index from the first assignment on. Credentials arrive before it; a connection without them would
@@ -376,7 +384,13 @@ if __name__ == "__main__":
     )
     give_way()
     gc.set_threshold(GARBAGE_OBJECTS)
-    with contextlib.suppress(KeyboardInterrupt):
+    code = 0
+    try:
         asyncio.run(main(given, settle(given)))
+    except KeyboardInterrupt:
+        pass
+    except BaseException:
+        log.exception("the process ends")
+        code = 1
     # Threads may be in the middle of a query that nobody waits for any more.
-    os._exit(0)
+    os._exit(code)

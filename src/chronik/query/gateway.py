@@ -102,7 +102,7 @@ class QueryGateway:
         self._ports: list[int] = []
         self._assigned: Assignment | None = None
         self._assign_scheduled = False
-        self._told: dict[TopicPartition, LogLosses] = {}
+        self._reported: dict[TopicPartition, LogLosses] = {}
         self._tasks = Tasks("query gateway")
         self._is_telling = False
         self._closed = False
@@ -173,7 +173,7 @@ class QueryGateway:
             self._is_telling = True
             self._tasks.spawn(self._keep_telling(), "what logs lost")
         if self.search.is_up:
-            self._told = {}
+            self._reported = {}
             self.search.send(self._news(self._followed()))
             self.search.send(assignment)
         else:
@@ -192,7 +192,7 @@ class QueryGateway:
     def _first_messages(self) -> Sequence[Assignment | Credentials | Logs]:
         if self._assigned is None:
             return self._credentials()
-        self._told = {}
+        self._reported = {}
         return *self._credentials(), self._news(self._followed()), self._assigned
 
     def _followed(self) -> list[Partition]:
@@ -203,8 +203,8 @@ class QueryGateway:
 
     def _news(self, partitions: Iterable[Partition]) -> Logs:
         """Losses of these partitions that the search process does not know yet."""
-        news = [one for one in partitions if self._told.get(one.tp) != _state(one)]
-        self._told |= {one.tp: _state(one) for one in news}
+        news = [one for one in partitions if self._reported.get(one.tp) != _state(one)]
+        self._reported |= {one.tp: _state(one) for one in news}
         return log_states(news)
 
     async def _keep_telling(self) -> None:
@@ -212,7 +212,9 @@ class QueryGateway:
         while True:
             await asyncio.sleep(TELL_SECONDS)
             followed = self._followed()
-            self._told = {one.tp: seen for one in followed if (seen := self._told.get(one.tp)) is not None}
+            self._reported = {
+                one.tp: seen for one in followed if (seen := self._reported.get(one.tp)) is not None
+            }
             for first in range(0, len(followed), TELL_AT_ONCE):
                 await asyncio.sleep(0)
                 if self.search.is_up and (news := self._news(followed[first : first + TELL_AT_ONCE])).topics:

@@ -245,6 +245,7 @@ class Indexer:
             async with Consumer(cluster, options, on_out_of_range="earliest") as consumer:
                 consumer.assign(positions)
                 self._stopping.clear()
+                # `run` hears of their failures: the results are read below.
                 feeding = self._loop.create_task(self._feed())
                 rechecking = self._loop.create_task(self._rechecking.run())
                 try:

@@ -220,6 +220,7 @@ class QueryProcess:
         self._process = process
         assert process.stdout is not None
         loop = asyncio.get_running_loop()
+        # `_keep_running` hears of their failures: the results are read below.
         listening = loop.create_task(self._listen(process.stdout))
         watching = loop.create_task(self._watch())
         try:
@@ -300,6 +301,7 @@ class QueryProcess:
             return
         if process.stdin is not None:
             process.stdin.close()
+        # Reads on so that the process is not blocked while it ends. A failure only means that it has ended.
         drained = asyncio.get_running_loop().create_task(_drain(process.stdout))
         try:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)

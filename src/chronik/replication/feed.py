@@ -81,14 +81,14 @@ class FollowerFeed:
         self._cursors: dict[Replica, dict[NodeId, FollowerCursor]] = {}
         self._dirty: dict[Replica, None] = {}
         self._feed_scheduled = False
-        self._untold: dict[Replica, None] = {}
+        self._unsent_watermarks: dict[Replica, None] = {}
         """Partitions whose watermark moved and was not sent, neither with batches nor alone."""
-        self._tell_timer: asyncio.TimerHandle | None = None
+        self._watermark_timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks("feed")
 
     async def stop(self) -> None:
-        if self._tell_timer is not None:
-            self._tell_timer.cancel()
+        if self._watermark_timer is not None:
+            self._watermark_timer.cancel()
         await self._tasks.close()
 
     # --- links and followers -------------------------------------------------------------------------
@@ -217,23 +217,23 @@ class FollowerFeed:
             for peer, cursor in self._cursors.get(partition, {}).items():
                 if peer in partition.isr and cursor.state is CursorState.FEEDING and not cursor.sample:
                     cursor.sample = sample
-        self._tell_later(partition)
+        self._send_watermark_later(partition)
 
-    def _tell_later(self, partition: Replica) -> None:
-        self._untold[partition] = None
-        if self._tell_timer is None:
-            self._tell_timer = self._loop.call_later(WATERMARK_SECONDS, self._send_watermarks)
+    def _send_watermark_later(self, partition: Replica) -> None:
+        self._unsent_watermarks[partition] = None
+        if self._watermark_timer is None:
+            self._watermark_timer = self._loop.call_later(WATERMARK_SECONDS, self._send_watermarks)
 
     def check_watermark(self, partition: Replica) -> None:
         """After the event: send the watermark to each follower that does not have the newest one (S25)."""
         for cursor in self._cursors.get(partition, {}).values():
             if cursor.state is CursorState.FEEDING and cursor.sent_watermark < partition.high_watermark:
-                self._tell_later(partition)
+                self._send_watermark_later(partition)
 
     def _send_watermarks(self) -> None:
-        self._tell_timer = None
-        untold, self._untold = self._untold, {}
-        for partition in untold:
+        self._watermark_timer = None
+        unsent, self._unsent_watermarks = self._unsent_watermarks, {}
+        for partition in unsent:
             for cursor in self._cursors.get(partition, {}).values():
                 link = cursor.stream.link
                 if link is None or cursor.state is not CursorState.FEEDING:

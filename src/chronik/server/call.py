@@ -51,7 +51,7 @@ class Responder(Protocol):
         """Close the connection instead."""
 
     def worked(self, seconds: float) -> None:
-        """The request kept the event loop busy for so long."""
+        """Adds `seconds` to the time for which the request kept the event loop busy."""
 
 
 class Call(NamedTuple, Generic[RequestT]):

@@ -14,7 +14,7 @@ from chronik.server.topics import plan_topic, submit_topic
 __all__ = ["REPLICATION_FACTOR", "CoordinatorAddress", "ensure_internal_topic", "find_coordinator"]
 
 REPLICATION_FACTOR: Final = 3
-"""Of internal topics, where there are so many brokers (Kafka: offsets.topic.replication.factor)."""
+"""Replication factor of internal topics, at most one per broker (Kafka: offsets.topic.replication.factor)."""
 MIN_INSYNC_REPLICAS: Final = 2
 
 

@@ -21,17 +21,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from chronik.metadata.commands import GROUP_RESOURCE, TOPIC_RESOURCE
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
 from chronik.server.access import Access, refusal
 
+if TYPE_CHECKING:
+    from chronik.server.dispatch import RequestContext
+
 __all__ = [
     "BY_SECRET",
     "NOTHING",
+    "Asker",
     "Needs",
+    "Request",
     "all_of",
     "asks",
     "each",
@@ -200,8 +205,8 @@ def each(
 ) -> Needs:
     """`name` is the attribute of an item that names the resource; None if the item is the name itself."""
 
-    def resource(item: Any, _ctx: Any) -> tuple[ResourceType, str] | None:
-        found = item if name is None else getattr(item, name)
+    def resource(item: object, _ctx: Asker) -> tuple[ResourceType, str] | None:
+        found: Any = item if name is None else getattr(item, name)
         return None if found is None else (kind, found)
 
     return _Each(field, resource, operation, (kind,), unless_on_cluster)
@@ -214,7 +219,7 @@ def each_topic(operation: Operation, field: str = "topics", *, missing_is_told: 
     that name; else the request is refused for want of the right.
     """
 
-    def resource(item: Any, ctx: Any) -> tuple[ResourceType, str] | None:
+    def resource(item: object, ctx: RequestContext) -> tuple[ResourceType, str] | None:
         name = item if isinstance(item, str) else getattr(item, "name", None)
         if name is None and (topic_id := getattr(item, "topic_id", None)) is not None:
             name = ctx.services.state.topic_names.get(topic_id)
@@ -225,10 +230,19 @@ def each_topic(operation: Operation, field: str = "topics", *, missing_is_told: 
     return _Each(field, resource, operation, (ResourceType.TOPIC,), None)
 
 
+class _Config(Protocol):
+    """An item of a request about configs."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
 def each_config(operation: Operation) -> Needs:
     """Resources that have configs: those of brokers and of client metrics belong to the cluster."""
 
-    def resource(item: Any, _ctx: Any) -> tuple[ResourceType, str] | None:
+    def resource(item: _Config, _ctx: Asker) -> tuple[ResourceType, str] | None:
         if item.resource_type == TOPIC_RESOURCE:
             return ResourceType.TOPIC, item.resource_name
         if item.resource_type == GROUP_RESOURCE:

@@ -63,9 +63,9 @@ def listener_specs(settings: Settings) -> tuple[ListenerSpec, ...]:
     bound = _addresses("listeners", settings.listeners)
     if OWN in bound:
         raise ConfigError(f"listeners: {OWN} is the listener of bind and kafka_port; give others other names")
-    told = _addresses("advertised_listeners", settings.advertised_listeners)
+    advertised = _addresses("advertised_listeners", settings.advertised_listeners)
     protocols = _protocols(settings)
-    for name in (*told, *protocols):
+    for name in (*advertised, *protocols):
         if name not in bound and name != OWN:
             raise ConfigError(f"there is no listener {name}: listeners names {', '.join((OWN, *bound))}")
     own = ListenerSpec(
@@ -73,7 +73,7 @@ def listener_specs(settings: Settings) -> tuple[ListenerSpec, ...]:
         protocol=protocols.get(OWN, "PLAINTEXT"),
         host=settings.bind,
         port=settings.kafka_port,
-        advertised=told.get(OWN),
+        advertised=advertised.get(OWN),
     )
     others = []
     for name, address in bound.items():
@@ -89,7 +89,7 @@ def listener_specs(settings: Settings) -> tuple[ListenerSpec, ...]:
                 protocol=protocol,
                 host=address.host,
                 port=address.port or 0,
-                advertised=told.get(name),
+                advertised=advertised.get(name),
             )
         )
     specs = (own, *others)

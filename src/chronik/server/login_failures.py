@@ -55,7 +55,7 @@ class LoginFailures:
         """Logins that failed since the start."""
 
     def is_crowded(self, host: str) -> bool:
-        """Whether so many failures of this address are being waited for that it may not try again now."""
+        """Whether this address has too many failed logins waiting for their delay to try again now."""
         return self._waiting.get(host, 0) >= WAITING_PER_HOST_MAX
 
     def require_room(self, host: str) -> None:

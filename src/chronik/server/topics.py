@@ -184,7 +184,7 @@ def _placed(
 
 
 def check_partition_count(services: Services, count: int) -> None:
-    """Before so many partitions are made by one request: nothing is placed or written for too many."""
+    """Refuses a request that creates too many partitions before anything is placed or written."""
     limits = services.limits
     if count > limits.partitions_per_request_max:
         raise RequestError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")

@@ -215,7 +215,7 @@ class DiskView:
         self.crash_in: int | None = None
         """The process dies inside the change that makes this zero."""
         self.crash_in_round_of: int | None = None
-        """The process dies inside the sync of the first WAL round of so many bytes."""
+        """The process dies inside the sync of the first WAL round of at least this many bytes."""
         self.changes = 0
         self.is_local = disk.is_local
         self.handles = Handles(_HANDLES_MAX)
@@ -429,7 +429,7 @@ class DiskView:
         job.done(job.result, job.failure)
 
     def hasten(self, factor: float) -> None:
-        """The disk is so many times quicker from now on: so is what it is in the middle of."""
+        """The disk is faster by `factor` from now on, also in the call that it is working on."""
         now = self._loop.now
         self.disk.root.hasten(now, factor)
         for io_thread, jobs in self._io_threads.items():

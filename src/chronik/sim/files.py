@@ -307,7 +307,7 @@ class Directory:
             entry.finish(now)
 
     def hasten(self, now: float, factor: float) -> None:
-        """Let all calls that are under way go so many times quicker from now on, here and below."""
+        """Speed up all calls that are under way by `factor` from now on, here and in the files below."""
         self._unsynced.hasten(now, factor)
         for entry in self._all_entries():
             entry.hasten(now, factor)

@@ -19,7 +19,7 @@ from chronik.sim.transport import FIN, RST, SimServer, SimTransport
 SYN_RETRY_SECONDS: Final = 1.0
 SYN_RETRIES_MAX: Final = 5
 GIVE_UP_SECONDS: Final = 15.0
-"""After so long without any answer a sender's kernel ends the connection."""
+"""Time without any answer after which a sender's kernel ends the connection."""
 _EPHEMERAL_PORT: Final = 32_768
 _FRAGMENTS_MAX: Final = 4
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", None})

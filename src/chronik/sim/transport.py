@@ -174,7 +174,7 @@ class SimTransport(asyncio.Transport):
             self._network.transmit(self, FIN)
 
     def _taken(self, count: int) -> None:
-        """The other end's protocol has so many bytes."""
+        """The other end's protocol has read `count` bytes."""
         self._unread_bytes -= count
         if self._protocol_paused and self.get_write_buffer_size() <= self._low:
             self._loop.soon(self.process, self._resume_writing)

@@ -168,7 +168,7 @@ class Flusher:
                 future.set_result(None)
 
     async def flushed(self) -> None:
-        """Returns when every batch that is durable now is in its segment file, whatever comes meanwhile."""
+        """Waits until every batch that is durable at the time of the call is in its segment file."""
         if not self._busy and not self._dirty:
             return
         future: asyncio.Future[None] = self._loop.create_future()

@@ -137,7 +137,8 @@ class PartitionLog:
         """Number of truncations. A flush that began before the last one must not move `flushed_offset`."""
 
     def attach(self, wal: Wal) -> None:
-        """Recovery is over: appends may begin."""
+        """Recovery is over: appends may begin. The WAL comes late because its first sequence number and its
+        files follow from the replay, and the replay is applied to this log."""
         invariant(self._wal is None, f"{self.tp} has a WAL already")
         self._wal = wal
 

@@ -43,7 +43,7 @@ FENCE_WAIT_S: Final = 2.0
 ID_CHARS_MAX: Final = 1_024
 """Longest new transactional id. Each is kept for days; applications make some of a few dozen characters."""
 PARTITIONS_ALWAYS: Final = 8
-"""A transaction of so many partitions goes on even when there is no room: known ids stay usable."""
+"""Partitions that a transaction may have even when memory is full, so that known ids stay usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -366,7 +366,7 @@ class TransactionMetadata:
         return self._fence(now_ms, new_producer_id)
 
     def is_expired(self, *, now_ms: int, expiration_ms: int) -> bool:
-        """Idle for so long that the id may be forgotten."""
+        """Whether the id has been idle for its expiration time and may be forgotten."""
         idle = self.pending is None and self.record.state in ENDED
         return idle and self.record.updated_ms + expiration_ms <= now_ms
 

@@ -144,7 +144,10 @@ def tell_throttle_time(
     """A response frame that says how long the client is throttled; the same one if it has no place for that.
 
     Of a frame in several buffers the first will do where the throttle time comes first, as in Fetch.
+    A version older than the first schema was refused: its client gets the error code and no more.
     """
+    if version < schema_versions(api_key)[0]:
+        return frame
     entity = _entity(api_key, version, "response")
     start = 9 if _response_has_tags(api_key, version) else 8
     at = position_of(entity, "throttle_time", Cursor(memoryview(frame), start, RESPONSE_ELEMENTS_MAX))

@@ -35,7 +35,7 @@ class Clock:
         self.time += seconds
 
 
-def test_a_pause_counts_for_every_record_that_was_due_in_it() -> None:
+async def test_a_pause_counts_for_every_record_that_was_due_in_it() -> None:
     """A sender that measured from the moment of sending would see one slow record and 99 fast ones."""
     clock, seen = Clock(), Latencies()
     number = 0
@@ -46,14 +46,14 @@ def test_a_pause_counts_for_every_record_that_was_due_in_it() -> None:
         clock.time += 0.5 if number == 10 else 0.0001
         seen.observe(round((clock.time - due) * 1_000_000))
 
-    sent = asyncio.run(open_loop(send, rate=100, seconds=1.0, now=clock.now, sleep=clock.sleep))
+    sent = await open_loop(send, rate=100, seconds=1.0, now=clock.now, sleep=clock.sleep)
     assert sent == 100
     slow = sum(count for upper_us, count in seen.buckets() if upper_us > 10_000)
     assert 48 <= slow <= 51
     assert seen.quantile_us(0.99) == pytest.approx(490_000, rel=0.05)
 
 
-def test_a_closed_loop_has_so_many_under_way_and_no_more() -> None:
+async def test_a_closed_loop_has_so_many_under_way_and_no_more() -> None:
     clock, under_way, most = Clock(), 0, 0
 
     async def send(_due: float) -> None:
@@ -64,5 +64,5 @@ def test_a_closed_loop_has_so_many_under_way_and_no_more() -> None:
         clock.time += 0.01
         under_way -= 1
 
-    asyncio.run(closed_loop(send, workers=7, seconds=1.0, now=clock.now))
+    await closed_loop(send, workers=7, seconds=1.0, now=clock.now)
     assert (most, under_way) == (7, 0)

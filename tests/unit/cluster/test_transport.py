@@ -124,7 +124,7 @@ def test_commands_wait_while_the_leader_does_not_read_or_has_not_answered_enough
         await asyncio.sleep(0.01)
         assert to_leader.sent == []
         to_leader.is_writable = True
-        transport.room.changed()
+        transport.waiting.changed()
         await asyncio.sleep(0.01)
         assert [frame[-1:] for frame in to_leader.sent] == [b"0"], "more is under way than may be"
         transport.forwarded(to_leader, 1, 7, 0, "")
@@ -135,7 +135,7 @@ def test_commands_wait_while_the_leader_does_not_read_or_has_not_answered_enough
         for one in forwarding[1:]:
             with pytest.raises(Unavailable):
                 await one
-        assert transport.room.waits == 3
+        assert transport.waiting.waits == 3
 
     run(forward)
 

@@ -35,15 +35,10 @@ def test_each_process_has_its_own_limit_of_memory(
     assert wanted[0].data_bytes_max == most << 20
 
 
-def test_what_is_not_indexed_yet_has_a_part_of_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        options = ChildOptions(
-            data_dir=str(tmp_path), host="127.0.0.1", port=1, search_memory_bytes=600 << 20
-        )
-        child = Child(options, None)  # type: ignore[arg-type]
-        assert child._indexer._tails_bytes_max == 150 << 20
-
-    asyncio.run(main())
+async def test_what_is_not_indexed_yet_has_a_part_of_it(tmp_path: Path) -> None:
+    options = ChildOptions(data_dir=str(tmp_path), host="127.0.0.1", port=1, search_memory_bytes=600 << 20)
+    child = Child(options, None)  # type: ignore[arg-type]
+    assert child._indexer._tails_bytes_max == 150 << 20
 
 
 async def test_it_ends_with_its_node_even_if_its_indexer_does_not(
@@ -73,6 +68,19 @@ async def test_it_ends_with_its_node_even_if_its_indexer_does_not(
     reader.feed_eof()
     await asyncio.wait_for(running, 60)
     is_over = True
+
+
+async def test_it_ends_if_its_indexer_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node starts another one: it would go on without an index otherwise, and nobody would hear of it."""
+
+    async def fails() -> None:
+        raise KeyError("a bug")
+
+    child = Child(ChildOptions(data_dir=str(tmp_path), host="127.0.0.1", port=1), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(child._indexer, "run", fails)
+    child._take(Assignment(topics={}))
+    with pytest.raises(KeyError, match="a bug"):
+        await asyncio.wait_for(child.run(asyncio.StreamReader()), 10)
 
 
 def test_its_decompression_has_the_limit_of_the_node(tmp_path: Path) -> None:

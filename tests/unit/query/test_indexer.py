@@ -79,7 +79,7 @@ def rows_that_fail() -> Iterator[Row]:
     raise OSError("the disk is full")
 
 
-def test_a_failed_writer_gives_its_lock_back_at_once(tmp_path: Path) -> None:
+async def test_a_failed_writer_gives_its_lock_back_at_once(tmp_path: Path) -> None:
     async def fail_and_write_again() -> None:
         indexer = Failing(tmp_path, lambda: cast(Cluster, None), lambda progress: None)
         with pytest.raises(Paused):
@@ -88,7 +88,7 @@ def test_a_failed_writer_gives_its_lock_back_at_once(tmp_path: Path) -> None:
 
     gc.disable()
     try:
-        asyncio.run(asyncio.wait_for(fail_and_write_again(), 10))
+        await asyncio.wait_for(fail_and_write_again(), 10)
     finally:
         gc.enable()
 

@@ -275,7 +275,7 @@ async def test_a_watermark_that_was_not_told_is_told_by_the_next_check(tmp_path:
         await follower.hears(FrameType.DATA)
         follower.ack(1)
         assert follower.partition.high_watermark == 1
-        follower.feed._untold.clear()  # the event is lost
+        follower.feed._unsent_watermarks.clear()  # the event is lost
         follower.feed._send_watermarks()
         assert follower.cursor.sent_watermark == 0
         follower.partition.check_followers(asyncio.get_running_loop().time(), 10.0)

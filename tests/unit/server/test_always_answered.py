@@ -115,10 +115,10 @@ def fetch(wait_ms: int = 0) -> bytes:
     ("target", "name", "request_of"),
     [
         (produce_handler, "decode_produce", lambda: produce(1)),
-        (produce_handler, "_missing_topics", lambda: produce(1)),
+        (produce_handler, "missing_topics", lambda: produce(1)),
         (produce_handler, "encode_produce_response", lambda: produce(1)),
         (produce_handler, "encode_produce_response", lambda: produce(1, acks=5)),
-        (produce_handler, "_create_missing_topics", lambda: produce(1, transactional_id="x")),
+        (produce_handler, "create_missing_topics", lambda: produce(1, transactional_id="x")),
         (fetch_handler, "decode_fetch", fetch),
         (fetch_handler, "encode_fetch_response", fetch),
         (fetch_handler, "encode_fetch_response", lambda: fetch(10)),

@@ -92,6 +92,11 @@ class Wire:
     def is_closing(self) -> bool:
         return self._closed
 
+    def pause_reading(self) -> None:
+        """What is sent is there anyway: these tests decide themselves when a client goes on."""
+
+    resume_reading = pause_reading
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -21,6 +21,7 @@ from chronik.records.writer import build_batch
 from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, REQUEST_SHARE, Quotas
 from chronik.server.throttling import Cost, metered, throttle
 from chronik.wire.api import ApiKey
+from chronik.wire.produce import encode_produce_response
 from chronik.wire.schema import (
     decode_response,
     encode_request,
@@ -218,6 +219,13 @@ def test_every_answer_with_a_place_for_it_tells_the_throttle_time() -> None:
             assert after.throttle_time == datetime.timedelta(milliseconds=1234)
             assert repr(after).replace(repr(after.throttle_time), repr(before.throttle_time)) == repr(before)
     assert places > 200
+
+
+def test_the_refusal_of_a_version_without_a_schema_is_left_as_it_is() -> None:
+    """Produce is offered from version 0 on, as librdkafka wants it, and refused below 3, with a quota too."""
+    for version in range(schema_versions(ApiKey.PRODUCE)[0]):
+        frame = encode_produce_response(version, 7, [])
+        assert tell_throttle_time(ApiKey.PRODUCE, version, frame, 1234) == frame
 
 
 async def test_only_work_is_measured_and_not_waits() -> None:

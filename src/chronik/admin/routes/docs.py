@@ -94,10 +94,10 @@ def rights_of(one: HttpEndpoint) -> str:
     demands = [
         f"{operation.name} on {kind.name.lower().replace('_', ' ')}" for operation, kind in one.needs.demands
     ]
-    told = f"ACLs: {' and '.join(demands)}" if demands else ""
+    text = f"ACLs: {' and '.join(demands)}" if demands else ""
     if is_by_node(one.needs):
-        return f"{told}, or signed by a node" if told else "Signed by a node"
-    return told
+        return f"{text}, or signed by a node" if text else "Signed by a node"
+    return text
 
 
 def _type_name(kind: object) -> str:

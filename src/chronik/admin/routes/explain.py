@@ -52,7 +52,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     leader: NodeId
     """-1: nobody leads the partition now."""
     leader_epoch: int
-    told_by: NodeId
+    reported_by: NodeId
     """The node whose batch and offsets are shown: the leader, or another replica if it does not answer."""
     log_start_offset: int
     log_end_offset: int
@@ -119,7 +119,7 @@ async def explain(call: HttpCall) -> Explanation:
         offset=query.offset,
         leader=leader,
         leader_epoch=registered.leader_epoch,
-        told_by=facts.node_id,
+        reported_by=facts.node_id,
         log_start_offset=facts.log_start_offset,
         log_end_offset=facts.log_end_offset,
         high_watermark=facts.high_watermark,

@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
-from chronik.log_lines import RepeatingLine
-from chronik.model import (
-    ErrorCode,
-    InvalidRecords,
-    ProducerIdentity,
-    RequestError,
-    TopicPartition,
-    is_internal_topic,
-)
+from chronik.model import ErrorCode, InvalidRecords, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.records.compression import Compression
 from chronik.replication.admission import TooMuchForLoop
 from chronik.replication.partition import ACKS_ALL, Appended, Partition
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.access import Access, may_create
+from chronik.server.access import Access
+from chronik.server.auto_create_topics import create_missing_topics, missing_topics
 from chronik.server.call import Known
 from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
 from chronik.server.gate import asks
-from chronik.server.throttling import may_create_on_first_use
-from chronik.server.topics import check_first_use, ensure_topic
+from chronik.server.transaction_admission import admission_error, to_admit
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
     FIRST_SUPPORTED,
@@ -44,19 +36,8 @@ from chronik.wire.produce import (
 )
 
 log = logging.getLogger(__name__)
-_not_created: Final = RepeatingLine(log, logging.WARNING, "topic %s could not be created on first use: %s")
 
 FIRST_WITH_ZSTD: Final = 7
-FIRST_WITH_ABORTABLE: Final = 11
-FIRST_THAT_ADDS: Final = 12
-"""From here on clients leave it to the broker to add partitions to their transaction."""
-
-_RETRY_LATER: Final = (
-    ErrorCode.concurrent_transactions,
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-)
 _ACKS: Final = (ACKS_ALL, 0, 1)
 _APPENDING: Final = -1
 """Stands among the partitions that an answer waits for until all batches are appended."""
@@ -147,7 +128,7 @@ class _PendingProduce:
             partition = self._leader_of(index)
             admitted = await partition.look_into(records or _NO_RECORDS, services.now_ms())
             # Much may have happened meanwhile, so everything is asked again, last of all what does not wait.
-            if (refused := await _admission_error(call)) is not None:
+            if (refused := await admission_error(call)) is not None:
                 raise refused
             partition = self._leader_of(index)
             with contextlib.suppress(TooMuchForLoop):  # the topic's configuration has changed: look again
@@ -385,26 +366,11 @@ def leader_endpoints(context: RequestContext, node_ids: set[int]) -> list[NodeEn
     return found
 
 
-def _missing_topics(call: Call[ProduceRequest]) -> Sequence[str]:
-    services = call.context.services
-    topics = services.state.topics
-    missing = []
-    for (topic, _), _ in call.request.head.targets:
-        if (
-            topic not in topics
-            and topic
-            and not is_internal_topic(topic)
-            and may_create(call.context.access, topic)
-        ):
-            missing.append(topic)
-    return missing if missing and services.settings.auto_create_topics else ()
-
-
 async def _append_in_turn(call: Call[ProduceRequest], place: AbstractAsyncContextManager[None]) -> None:
     """Append once earlier requests of the connection are in, topics exist and transactions are open."""
     async with place:
-        await _create_missing_topics(call)
-        refused = await _admission_error(call)
+        await create_missing_topics(call)
+        refused = await admission_error(call)
         if refused is None:
             # The topic may have been deleted meanwhile: another one may have its name.
             named = _named(call.request, call.context)
@@ -420,87 +386,6 @@ async def _append_large(pending: _PendingProduce, place: AbstractAsyncContextMan
     """Later requests of the connection wait meanwhile."""
     async with place:
         await pending.append_large()
-
-
-async def _create_missing_topics(call: Call[ProduceRequest]) -> None:
-    missing = dict.fromkeys(_missing_topics(call))
-    try:
-        check_first_use(call.context.services, missing)
-    except RequestError as error:
-        log.warning("%d topics of one request were not created on first use: %s", len(missing), error)
-        return
-    for topic in missing:
-        if not may_create_on_first_use(call.context):
-            return
-        try:
-            await ensure_topic(call.context.services, topic)
-        except Exception as error:
-            # The append answers unknown_topic_or_partition, which clients answer with a retry.
-            _not_created(topic, topic, error)
-
-
-async def _admission_error(call: Call[ProduceRequest]) -> RequestError | None:
-    """Why the transaction's coordinator refuses these batches (KIP-890); None if they may be appended.
-
-    While the coordinator is asked, a marker may end what the producer had open in another partition. So it is
-    asked again until every partition in which the transaction begins now is one that it just confirmed.
-    """
-    version = call.context.api_version
-    confirmed: Collection[TopicPartition] = ()
-    while (admission := _to_admit(call)) is not None and not set(admission[1]) <= set(confirmed):
-        producer, confirmed = admission
-        try:
-            await call.context.services.transaction_verifier.verify(
-                call.request.head.transactional_id or "", producer, confirmed, adds=version >= FIRST_THAT_ADDS
-            )
-        except Exception as error:
-            code, message = error_of(error, ErrorCode.coordinator_not_available)
-            return RequestError(_code_for(code, version), message)
-    return None
-
-
-def _code_for(code: ErrorCode, version: int) -> ErrorCode:
-    """The code to which this version's clients react as they should: by a retry, an abort, or giving up."""
-    if code is ErrorCode.transaction_abortable and version < FIRST_WITH_ABORTABLE:
-        return ErrorCode.invalid_txn_state
-    if code is ErrorCode.producer_fenced:
-        return ErrorCode.invalid_producer_epoch
-    if code in _RETRY_LATER and version < FIRST_THAT_ADDS:
-        return ErrorCode.not_enough_replicas
-    return code
-
-
-def _opens_transaction(call: Call[ProduceRequest], producer: ProducerIdentity, tp: TopicPartition) -> bool:
-    partition = call.context.services.replicas.get(tp)
-    if partition is None:
-        return False
-    producers = partition.log.producers
-    return producers is None or not producers.has_open_transaction(*producer)
-
-
-def _to_admit(
-    call: Call[ProduceRequest],
-) -> tuple[ProducerIdentity, Collection[TopicPartition]] | None:
-    """The producer and the partitions in which its transaction begins with this request: those that its
-    coordinator has to be asked about. One that may not be written to does not become part of it."""
-    head, batches = call.request
-    access = call.context.access
-    if head.transactional_id is None:
-        return None
-    producer: ProducerIdentity | None = None
-    new = []
-    for (tp, _), records in zip(head.targets, batches, strict=True):
-        if records is None or len(records) < HEADER_BYTES:
-            continue
-        if not access.allows(Operation.WRITE, ResourceType.TOPIC, tp.topic):
-            continue
-        header = read_header(records)
-        if not header.is_transactional:
-            continue
-        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-        if _opens_transaction(call, producer, tp):
-            new.append(tp)
-    return (producer, new) if producer is not None and new else None
 
 
 def _may_use(access: Access, transactional_id: str | None) -> bool:
@@ -541,7 +426,7 @@ def produce(call: Call[ProduceRequest]) -> None:
     queue = connection.produce_queue
     if (refused := _refusal(context, call.request)) is not None:
         _PendingProduce(call).refuse(refused)
-    elif queue.is_busy or _missing_topics(call) or _to_admit(call):
+    elif queue.is_busy or missing_topics(call) or to_admit(call):
         call.spawn(_append_in_turn(call, queue.take_place()))
     else:
         pending = _PendingProduce(call)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
 
 _ADDS_BY_ITSELF: Final = 5
-_TOLD_AS: Final = {
+_CODE_FOR_CLIENTS: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
     ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
 }
@@ -55,7 +55,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: RequestContext
         failed, _ = error_of(error, ErrorCode.coordinator_not_available)
         if failed is ErrorCode.unknown_server_error:
             raise
-        failed = _TOLD_AS.get(failed, failed)
+        failed = _CODE_FOR_CLIENTS.get(failed, failed)
         codes = {tp: failed if code is ErrorCode.none else code for tp, code in codes.items()}
     return answer(request.topics, lambda topic, partition: codes[TopicPartition(topic.name, partition)])
 

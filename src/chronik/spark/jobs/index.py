@@ -41,7 +41,7 @@ STAGING: Final = ".staging"
 STEP_RECORDS: Final = 2_000_000
 WRITER_BYTES: Final = 64 * 1024 * 1024
 MERGE_SEGMENTS_MIN: Final = 12
-"""From so many segments on, tantivy is asked to merge them."""
+"""Number of segments from which on tantivy is asked to merge them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,15 @@
-"""Waiting for room in something that is bounded, one after the other (S04): senders wait, none is refused."""
+"""Senders wait in turn until something bounded has room again (S04); none is refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["Room"]
+__all__ = ["WaitingQueue"]
 
 
-class Room:
-    """A queue in front of something that is full at times. Deadlines are the callers'."""
+class WaitingQueue:
+    """Senders that wait for room, first come, first served. Each caller brings its own deadline."""
 
     __slots__ = ("_changed", "_turn", "waits")
 

@@ -19,7 +19,7 @@ from chronik.config import is_loopback
 __all__ = ["Admission", "admit", "kept_for_probes"]
 
 
-class Guest(Protocol):
+class OpenConnection(Protocol):
     """A connection that is open."""
 
     @property
@@ -34,11 +34,11 @@ class Guest(Protocol):
     def silent_since(self) -> float: ...
 
 
-G = TypeVar("G", bound=Guest)
+G = TypeVar("G", bound=OpenConnection)
 
 
 class Admission(enum.Enum):
-    WELCOME = enum.auto()
+    ADMITTED = enum.auto()
     PROBE = enum.auto()
     """May ask how the node is, nothing else."""
     REFUSED = enum.auto()
@@ -48,9 +48,9 @@ def kept_for_probes(connections_max: int) -> int:
     return max(1, min(8, connections_max // 8))
 
 
-def admit(guests: Iterable[G], host: str, connections_max: int) -> tuple[Admission, G | None]:
+def admit(connections: Iterable[G], host: str, connections_max: int) -> tuple[Admission, G | None]:
     """What becomes of a new connection, and the one that has to go for it."""
-    present = list(guests)
+    present = list(connections)
     kept = kept_for_probes(connections_max)
     ordinary = [one for one in present if not one.is_probe]
     is_here = is_loopback(host)
@@ -58,18 +58,18 @@ def admit(guests: Iterable[G], host: str, connections_max: int) -> tuple[Admissi
     ordinary_max = connections_max - kept
     has_too_many = not is_here and len(of_host) >= max(1, ordinary_max // 2)
     if len(ordinary) < ordinary_max and not has_too_many:
-        return Admission.WELCOME, None
+        return Admission.ADMITTED, None
     quiet = _quietest(of_host if has_too_many else ordinary)
     if quiet is not None:
-        return Admission.WELCOME, quiet
+        return Admission.ADMITTED, quiet
     if is_here and len(present) < connections_max - (kept + 1) // 2:
-        return Admission.WELCOME, None
+        return Admission.ADMITTED, None
     if len(present) - len(ordinary) < kept:
         return Admission.PROBE, None
     quiet = _quietest(one for one in present if one.is_probe)
     return (Admission.REFUSED, None) if quiet is None else (Admission.PROBE, quiet)
 
 
-def _quietest(guests: Iterable[G]) -> G | None:
-    idle = [one for one in guests if one.waits_for_client]
+def _quietest(connections: Iterable[G]) -> G | None:
+    idle = [one for one in connections if one.waits_for_client]
     return min(idle, key=lambda one: one.silent_since, default=None)

@@ -1,4 +1,4 @@
-"""How much more a request makes a node remember: members that are in already need nothing to go on."""
+"""Bytes by which a request makes a group grow in memory. A member that changes nothing adds none."""
 
 from __future__ import annotations
 
