@@ -27,8 +27,7 @@ from chronik.model import ErrorCode, Limits, RequestError, StorageError, TopicPa
 from chronik.replication.isr import MetadataIsrProposals
 from chronik.replication.repair import Repairs
 from chronik.security.exchange import AuthenticationFailed
-from chronik.server import jwks
-from chronik.server.handlers import produce as produce_handler
+from chronik.server import auto_create_topics, jwks
 from chronik.server.jwks import KeySource
 from chronik.server.listener import KafkaListener
 from chronik.wire.api import ApiKey
@@ -61,7 +60,7 @@ async def test_a_topic_that_cannot_be_created(
     async def refuse(*_: Any) -> None:
         raise Unavailable("no controller")
 
-    monkeypatch.setattr(produce_handler, "ensure_topic", refuse)
+    monkeypatch.setattr(auto_create_topics, "ensure_topic", refuse)
     async with live(tmp_path) as node:
         connection = await connect(node)
         producer = {"producer_id": -1, "producer_epoch": -1}
