@@ -522,7 +522,7 @@ def test_a_lost_end_of_the_wal_comes_back_from_the_segments(tmp_path: Path) -> N
 
 
 def test_what_an_interrupted_compaction_may_have_removed_is_told_as_such(root: Path) -> None:
-    """It swaps segments group by group, and moves the position only at its end."""
+    """It swaps segments group by group, and moves the position only after each of them."""
     PLANTED["a segment gone behind the last compaction"].plant(root)
     (finding,) = verified(root)
     assert "interrupted, or lost" in finding.what
