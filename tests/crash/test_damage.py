@@ -17,6 +17,7 @@ from chronik.cli import build
 from tests.compat.clients import Confluent
 from tests.crash.load import Ledger, lost_records, read_partition, strange_records, write
 from tests.node import ChronikNode
+from tests.process import ServerFailed
 from tests.small_disk import mount, unmount
 
 RECORDS = 2_000
@@ -144,6 +145,30 @@ def test_verify_repairs_what_the_rest_of_the_directory_tells(filled: tuple[Chron
     node.start()
     check_intact(node, ledger)
     check_goes_on(node, ledger)
+
+
+def test_a_node_that_lost_both_checkpoints_refuses_to_start(node: ChronikNode) -> None:
+    node.settings["wal_file_bytes"] = 1 << 20
+    node.start()
+    Confluent(node.bootstrap).create(TOPIC)
+    ledger = Ledger(TOPIC)
+    fill(node, ledger, 200, 5_000)
+    node.restart()
+    fill(node, ledger, 200, 5_000)
+    node.stop()  # two checkpoints: the first file of the WAL is not needed any more
+    assert int(wal_files(node)[0].stem) > 0
+    kept = {name: (node.data_dir / name).read_bytes() for name in ("checkpoint", "checkpoint.former")}
+    for name in kept:
+        (node.data_dir / name).unlink()
+    before = {path: path.read_bytes() for path in node.data_dir.glob("topics/*/*")}
+    node.log.unlink()
+    with pytest.raises(ServerFailed, match="could lose acknowledged records: run `chronik verify --repair"):
+        node.start()
+    assert "Traceback" not in node.log.read_text()
+    assert {path: path.read_bytes() for path in node.data_dir.glob("topics/*/*")} == before
+    (node.data_dir / "checkpoint.former").write_bytes(kept["checkpoint.former"])  # one is enough
+    node.start()
+    check_intact(node, ledger)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -201,7 +201,7 @@ class Compactor:
         compaction = Compaction(task, aborted, last_of_producers(log_.producers))
         log_.retirement.is_compacting = self._stats.is_compacting = True
         try:
-            await self._drive(log_, compaction)
+            await self._drive(log_, compaction, position)
         except BaseException:
             log_.disk.submit(IoThread.BACKGROUND, compaction.abandon, lambda _result, _error: None)
             raise
@@ -212,14 +212,18 @@ class Compactor:
             log_.retirement.compacted_below = max(log_.retirement.compacted_below, end_offset)
         await self._note(log_, compaction.result)
 
-    async def _drive(self, log_: PartitionLog, compaction: Compaction) -> None:
+    async def _drive(self, log_: PartitionLog, compaction: Compaction, before: CleanedPosition) -> None:
         await self._steps(log_, compaction.build_map())
         groups: list[SegmentGroup] = await log_.disk.run(IoThread.BACKGROUND, compaction.groups)
         for group in groups:
-            await self._steps(log_, compaction.clean(group.segments, is_last=group is groups[-1]))
+            is_last = group is groups[-1]
+            await self._steps(log_, compaction.clean(group.segments, is_last=is_last))
             changed, new = await log_.disk.run(IoThread.BACKGROUND, partial(compaction.commit, group))
-            if changed:
-                log_.replace_segments(group.segments, new, group.end_offset)
+            if not changed:
+                continue
+            log_.replace_segments(group.segments, new, group.end_offset)
+            if not is_last:
+                await self._save_position(log_, _position_behind(group, compaction.result, before))
 
     async def _steps(self, log_: PartitionLog, work: Iterator[int]) -> None:
         def step() -> tuple[int | None, float]:
@@ -236,10 +240,7 @@ class Compactor:
             rest = self._rests.after_step(pace, now, self._store.wal.stats.rounds)
             await asyncio.sleep(max(size / pace.bytes_per_second, rest))
 
-    async def _note(self, log_: PartitionLog, result: CompactionResult) -> None:
-        if log_.producers is not None:
-            log_.producers.forget_aborted(result.settled_aborts)
-        position = CleanedPosition(first_dirty_offset=result.first_dirty_offset, horizon_ms=result.horizon_ms)
+    async def _save_position(self, log_: PartitionLog, position: CleanedPosition) -> None:
         self._positions[_key(log_)] = position
 
         def save() -> None:
@@ -247,6 +248,12 @@ class Compactor:
                 save_position(log_.disk, log_.directory, position)
 
         await log_.disk.run(IoThread.BACKGROUND, save)
+
+    async def _note(self, log_: PartitionLog, result: CompactionResult) -> None:
+        if log_.producers is not None:
+            log_.producers.forget_aborted(result.settled_aborts)
+        position = CleanedPosition(first_dirty_offset=result.first_dirty_offset, horizon_ms=result.horizon_ms)
+        await self._save_position(log_, position)
         self._stats.compactions += 1
         self._stats.removed_records += result.records_removed
         self._stats.removed_bytes += max(result.bytes_before - result.bytes_after, 0)
@@ -266,6 +273,18 @@ class Compactor:
             result.bytes_after,
             result.bytes_before,
         )
+
+
+def _position_behind(
+    group: SegmentGroup, result: CompactionResult, before: CleanedPosition
+) -> CleanedPosition:
+    """How far the log is compacted when a group is done. Saved after each one, so that `chronik verify` can
+    tell what an interrupted compaction removed from what is lost."""
+    end_offset = min(group.end_offset, result.first_dirty_offset)
+    return CleanedPosition(
+        first_dirty_offset=max(end_offset, before.first_dirty_offset),
+        horizon_ms=max(result.horizon_ms, before.horizon_ms),
+    )
 
 
 def _key(log_: PartitionLog) -> LogKey:

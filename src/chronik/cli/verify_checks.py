@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,9 +22,12 @@ from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
 from chronik.storage.disk import RealDisk
+from chronik.storage.lost_checkpoint import what_is_lost
 from chronik.storage.producer_state import ProducerStates
 
 __all__ = ["ASIDE", "FileFinding", "Verification"]
+
+_MISSING: Final = "missing checkpoint"
 
 Advance = Callable[[int], None]
 
@@ -39,6 +43,8 @@ class Verification:
         self._snapshots = sorted(p for p in root.glob("metadata-snapshot-*") if p.suffix != ".new")
         self._segments = {folder: segments_of(folder) for folder in self._folders}
         checked = [*self._wal_files, *(path for paths in self._segments.values() for path in paths)]
+        self._lost = ""
+        """Why a start without a checkpoint is refused; empty if it is not, or if there is a checkpoint."""
         self.file_count = len(checked) + len(self._snapshots)
         self.size_bytes = sum(path.stat().st_size for path in checked)
 
@@ -75,7 +81,7 @@ class Verification:
                     is_checkpoint_read=checkpoint is not None,
                     is_stopped=is_stopped,
                     is_compacted=folder.name.rpartition("-")[0] in compacted,
-                    is_first_run=not self._has_checkpoint_file() and not self._needs_checkpoint(),
+                    is_first_run=not self._has_checkpoint_file() and not self._lost,
                 ).run(advance)
         for name, state in states.items():
             self._missing_log(self._root / "topics" / name, state, wal)
@@ -85,6 +91,10 @@ class Verification:
         check_metadata(self._inspection, self._snapshots, log_start)
         self.file_count += check_small_files(self._inspection)
         wal.settle(self._segment_bytes)
+        if self._lost and self._inspection.is_repairing and not what_is_lost(self._disk, self._root):
+            for finding in self.findings:
+                if finding.kind == _MISSING:
+                    finding.repaired = "the WAL has everything again, so none is needed"
 
     # --- checkpoint ----------------------------------------------------------------------------------
 
@@ -105,21 +115,16 @@ class Verification:
                     self._inspection.replace(finding, path, other)
         if not paths[0].exists() and found[1] is not None:
             what = f"the node ended while it wrote one; {paths[1].name} serves"
-            finding = self._inspection.find(paths[0], -1, "missing checkpoint", what, is_harmless=True)
+            finding = self._inspection.find(paths[0], -1, _MISSING, what, is_harmless=True)
             self._inspection.replace(finding, *paths)
-        elif not self._has_checkpoint_file() and self._needs_checkpoint():
-            what = f"the files are not those of a first start: one was there; {FROM_NOTHING}"
-            self._inspection.find(paths[0], -1, "missing checkpoint", what)
+        elif not self._has_checkpoint_file() and (lost := what_is_lost(self._disk, self._root)):
+            self._lost = lost
+            what = f"{lost}: the node does not start; {FROM_NOTHING}"
+            self._inspection.find(paths[0], -1, _MISSING, what)
         return found[0], found[1]
 
     def _has_checkpoint_file(self) -> bool:
         return any((self._root / name).exists() for name in (checkpoints.FILE_NAME, checkpoints.FORMER_NAME))
-
-    def _needs_checkpoint(self) -> bool:
-        """A WAL that is kept from its first file on has all that was ever written: then there may be none."""
-        if self._wal_files:
-            return int(self._wal_files[0].stem) > 0
-        return bool(self._snapshots) or any(self._segments.values())
 
     def _producers(self, logs: list[LogState]) -> None:
         path = self._root / checkpoints.FILE_NAME

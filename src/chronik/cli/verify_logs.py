@@ -165,7 +165,7 @@ class LogCheck:
         if limit is None:
             what += "; perhaps removed by compaction: its position cannot be read"
         elif self._is_compacted:
-            # Segments are replaced group by group; the position moves when all of them are done.
+            # Segments are replaced group by group; the position moves only after each of them.
             what += "; removed by a compaction that was interrupted, or lost: compare with other replicas"
         else:
             what += f"; {NOT_NOTICED}"

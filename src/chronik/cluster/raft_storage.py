@@ -22,12 +22,12 @@ from chronik.records.writer import build_batch
 from chronik.storage import reading
 from chronik.storage.disk import IoThread, read_whole, write_atomically
 from chronik.storage.log import PartitionLog
+from chronik.storage.lost_checkpoint import SNAPSHOT_PREFIX
 from chronik.storage.store import LogStore
 from chronik.storage.wal_format import WalEntryKind
 
 log = logging.getLogger(__name__)
 
-_SNAPSHOT_PREFIX: Final = "metadata-snapshot-"
 _READ_BYTES: Final = 1 << 20
 
 
@@ -79,7 +79,7 @@ class RaftStorage:
         """Blocking: the newest snapshot file that can be read."""
         disk = self._store.disk
         for name in reversed(disk.list(self._root)):
-            if not name.startswith(_SNAPSHOT_PREFIX) or name.endswith(".new"):
+            if not name.startswith(SNAPSHOT_PREFIX) or name.endswith(".new"):
                 continue
             data = read_whole(disk, self._root / name) or b""
             if len(data) > 4 and crc32c(data[4:]) == int.from_bytes(data[:4], "big"):
@@ -123,12 +123,12 @@ class RaftStorage:
         """Make a snapshot durable; older ones go."""
         body = msgspec.msgpack.encode(snapshot)
         disk = self._store.disk
-        name = f"{_SNAPSHOT_PREFIX}{snapshot.index:020d}"
+        name = f"{SNAPSHOT_PREFIX}{snapshot.index:020d}"
 
         def work() -> None:
             write_atomically(disk, self._root / name, crc32c(body).to_bytes(4, "big") + body)
             for other in disk.list(self._root):
-                if other.startswith(_SNAPSHOT_PREFIX) and other < name:
+                if other.startswith(SNAPSHOT_PREFIX) and other < name:
                     disk.remove(self._root / other)
 
         await disk.run(IoThread.BACKGROUND, work)

@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from chronik.model import StorageError, refuse_newer
+from chronik.model import refuse_newer
 from chronik.storage.disk import Disk, read_whole, write_atomically
+from chronik.storage.lost_checkpoint import refusal
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,16 @@ def load(disk: Disk, directory: Path) -> Checkpoint:
             return found
         damaged = True
     if damaged:
-        raise StorageError(f"no checkpoint in {directory} can be read; restore it from a backup or a replica")
+        raise refusal(directory, "no checkpoint can be read")
     return EMPTY
+
+
+def drop_damaged(disk: Disk, directory: Path) -> None:
+    """Remove the newer checkpoint if it is damaged: the next `save` would put it in the place of the former
+    one, the only one that can be read, and a crash in that moment would leave none."""
+    data = read_whole(disk, directory / FILE_NAME)
+    if data is not None and decode(data) is None:
+        disk.remove(directory / FILE_NAME)
 
 
 def decode(data: bytes) -> Checkpoint | None:

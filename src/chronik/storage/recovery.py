@@ -17,9 +17,11 @@ from uuid import UUID
 from chronik.model import METADATA_TOPIC, TopicPartition
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
+from chronik.storage.cleanable import FILE_NAME as CLEANER_POSITION
 from chronik.storage.disk import Disk
 from chronik.storage.flusher import Flusher
 from chronik.storage.log import LogConfig, PartitionLog
+from chronik.storage.lost_checkpoint import refusal, wal_names, what_is_lost
 from chronik.storage.spares import left_over
 from chronik.storage.store import (
     LOW_SPACE_WAL_FILES,
@@ -74,10 +76,10 @@ class _Recovery:
         # A name is durable only once its directory is synced. An earlier start may have died before that.
         for directory in (self.root, self.root.parent, *(parent.parent for parent in missing)):
             self.disk.sync_directory(directory)
+        checkpoint = self._load_checkpoint()
         self.spares = left_over(
             self.disk, self.root / "wal", self.options.wal.file_bytes, keep=not self._is_low_on_space()
         )
-        checkpoint = checkpoints.load(self.disk, self.root)
         self.hard_state = checkpoint.hard_state
         for state in checkpoint.logs:
             self.at_rest[state.topic_id, state.partition] = state
@@ -86,9 +88,25 @@ class _Recovery:
             self.flusher.flush_now(log_)
         return checkpoint, files, max(sequence, checkpoint.sequence), round_
 
+    def _load_checkpoint(self) -> Checkpoint:
+        checkpoint = checkpoints.load(self.disk, self.root)
+        if checkpoint is checkpoints.EMPTY:
+            if lost := what_is_lost(self.disk, self.root):
+                raise refusal(self.root, lost)
+            self._forget_compactions()
+        checkpoints.drop_damaged(self.disk, self.root)
+        return checkpoint
+
+    def _forget_compactions(self) -> None:
+        """The WAL is about to bring back what compaction had removed."""
+        topics = self.root / "topics"
+        for folder in self.disk.list(topics):
+            if self.disk.exists(topics / folder / CLEANER_POSITION):
+                self.disk.remove(topics / folder / CLEANER_POSITION)
+
     def _replay(self, from_sequence: int) -> tuple[list[WalFile], int, int]:
         directory = self.root / "wal"
-        names = [name for name in self.disk.list(directory) if name.endswith(".wal") and name[:-4].isdigit()]
+        names = wal_names(self.disk, self.root)
         files: list[WalFile] = []
         sequence = round_ = -1
         for place, name in enumerate(names):

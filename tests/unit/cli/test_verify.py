@@ -20,7 +20,7 @@ from chronik.cli.verify import VerifyRefused
 from chronik.cli.verify_checks import ASIDE, FileFinding, Verification
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.metadata.state import ClusterState
-from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, StorageError, TopicPartition
 from chronik.raft.entries import EntryKind, Membership, Snapshot
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -498,8 +498,31 @@ def test_a_node_that_was_killed_before_its_first_checkpoint_lacks_nothing(tmp_pa
     assert finding.what.endswith("000000000000.wal still has it")
 
 
+def test_a_lost_end_of_the_wal_comes_back_from_the_segments(tmp_path: Path) -> None:
+    """Before the first checkpoint. The node does not start, for it would cut off what segments still have."""
+
+    async def begin() -> None:
+        async with opened(tmp_path, crash=True) as (store, _):
+            partition = Replicas(store).add(TP.topic)
+            for number in range(20):
+                put(partition, (b"k", value_at(number)), now_ms=1)
+                await store.wal.drained()
+            await store.flusher.flushed()
+
+    asyncio.run(begin())
+    wal = tmp_path / "wal" / "000000000000.wal"
+    flip_bit(wal, wal.read_bytes().index(value_at(19)))
+    with pytest.raises(StorageError, match="its WAL lacks records of topics/orders-0"):
+        asyncio.run(served(tmp_path))
+    missing = next(one for one in verified(tmp_path) if one.kind == "missing checkpoint")
+    assert "the node does not start" in missing.what
+    assert all(one.repaired for one in verified(tmp_path, repair=True))
+    assert verified(tmp_path) == []
+    assert [value for _, value in asyncio.run(served(tmp_path))] == [value_at(n) for n in range(20)]
+
+
 def test_what_an_interrupted_compaction_may_have_removed_is_told_as_such(root: Path) -> None:
-    """It swaps segments group by group, and moves the position only at its end."""
+    """It swaps segments group by group, and moves the position only after each of them."""
     PLANTED["a segment gone behind the last compaction"].plant(root)
     (finding,) = verified(root)
     assert "interrupted, or lost" in finding.what

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chronik.cleaning.compactor import Pace
+from chronik.model import StorageError
 from chronik.records.batch import BatchHeader, check_batch, headers
 from chronik.records.body import body_of
 from chronik.records.compression import Compression
@@ -19,7 +20,10 @@ from chronik.records.reader import Record, read_records
 from chronik.records.writer import build_batch, build_marker
 from chronik.replication.partition import Partition
 from chronik.storage import reading
+from chronik.storage.cleanable import load_position
+from chronik.storage.compaction import Compaction, SegmentGroup
 from chronik.storage.keymap import BYTES_PER_KEY, KeyMap
+from chronik.storage.segment import Segment
 from chronik.storage.store import LogStore
 from tests.unit.replication.support import Clock, Replicas, cleaner, put
 from tests.unit.storage.support import opened
@@ -168,6 +172,44 @@ async def test_small_neighbours_become_one_segment_and_an_empty_stretch_none(tmp
         assert not [
             p for p in partition.log.directory.iterdir() if p.suffix in (".swap", ".cleaned", ".drop")
         ]
+
+
+async def test_an_interrupted_compaction_leaves_its_position_behind_each_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what it removed can be told from what is lost; and the next one ends it."""
+    clock = Clock()
+    config = {**COMPACTED, "segment_bytes": 2_000, "delete_retention_ms": 0}
+    commit, committed = Compaction.commit, []
+
+    def fail_at_the_third(compaction: Compaction, group: SegmentGroup) -> tuple[bool, Segment | None]:
+        if len(committed) == 2:
+            raise StorageError("the node ends here")
+        committed.append(group)
+        return commit(compaction, group)
+
+    async with opened(tmp_path, crash=True) as (store, _):
+        replicas = Replicas(store)
+        partition = replicas.add("t", **config)
+        for i in range(100):  # of each pair of records the second one stays
+            put(partition, (b"key-%d" % (i // 2), b"v" * 90 + b"%d" % i), now_ms=clock.now_ms)
+        await close_segment(store, partition)
+        monkeypatch.setattr(Compaction, "commit", fail_at_the_third)
+        await compact(replicas, clock)
+        position = load_position(store.disk, partition.log.directory)
+        assert len(committed) == 2
+        assert position.first_dirty_offset == committed[1].end_offset
+    monkeypatch.undo()
+    async with opened(tmp_path) as (store, _):
+        replicas = Replicas(store)
+        partition = replicas.add("t", **config)
+        found = [offset for offset, _, _ in await view(partition)]
+        assert [one for one in found if one < position.first_dirty_offset] == list(
+            range(1, position.first_dirty_offset, 2)
+        )
+        await compact(replicas, clock)
+        assert [offset for offset, _, _ in await view(partition)] == list(range(1, 100, 2))
+        assert load_position(store.disk, partition.log.directory).first_dirty_offset == 100
 
 
 async def test_aborted_records_go_committed_ones_count_and_markers_outlive_their_data(tmp_path: Path) -> None:
