@@ -41,7 +41,7 @@ from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, 
 from chronik.server.decoys import Decoys
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
-from chronik.server.login_failures import UNSEEN_SECONDS, Crowded, LoginFailures
+from chronik.server.login_failures import DELAY_SECONDS_MAX, UNSEEN_SECONDS, Crowded, LoginFailures
 from chronik.wire.api import ApiKey
 
 __all__ = [
@@ -258,19 +258,29 @@ class Session:
         self._is_busy = True
         try:
             data, found = await self._step(self.mechanism, message)
-        except Crowded as error:
-            self.failed = True
-            await asyncio.sleep(UNSEEN_SECONDS)
-            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         except AuthenticationFailed as error:
             self.failed = True
-            await self._punish(str(error))
-            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
+            return AuthReply(ErrorCode.sasl_authentication_failed, await self._hold_back(error), b"")
         finally:
             self._is_busy = False
         if found is None:
             return AuthReply(ErrorCode.none, None, data)
         return self._log_in(data, found)
+
+    async def _hold_back(self, error: AuthenticationFailed) -> str:
+        """Let who failed wait; returns what it is told."""
+        if isinstance(error, Crowded):
+            await asyncio.sleep(UNSEEN_SECONDS)
+            return str(error)
+        if self.mechanism == NODE_MECHANISM:
+            try:
+                self._authenticator.failures.require_room(self._room)
+            except Crowded as crowded:
+                # What it sent was looked at: it waits as long as any guess, for more guesses are no quicker.
+                await asyncio.sleep(DELAY_SECONDS_MAX)
+                return str(crowded)
+        await self._punish(str(error))
+        return str(error)
 
     def _log_in(self, data: bytes, found: Authenticated) -> AuthReply:
         if self.needed and self.is_authenticated and found.principal != self.principal:
@@ -295,7 +305,9 @@ class Session:
     async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("the message is too long")
-        self._authenticator.failures.require_room(self._room)
+        if mechanism != NODE_MECHANISM:
+            # Anybody at a node's address may say it is a node: only a wrong proof is asked for room, later.
+            self._authenticator.failures.require_room(self._room)
         if mechanism == "PLAIN":
             return b"", await self._plain(message)
         if mechanism == "OAUTHBEARER":

@@ -185,10 +185,10 @@ async def test_what_is_remembered_of_failures_is_bounded(
 async def test_guesses_at_the_nodes_secret_have_a_room_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are bounded like others, and neither keeps out the logins of the other kind."""
+    """They wait like others, and keep out neither the nodes, which prove the secret, nor the users."""
     protocols = {"listener_security_protocol_map": "KAFKA:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
     async with closed(tmp_path, cluster_secret="of the nodes", **protocols) as node:
-        where = address(node, "KAFKA")
+        where, failures = address(node, "KAFKA"), node.node.parts.security.failures
 
         async def as_node(password: str) -> None:
             given = Login(mechanism="CHRONIK-NODE", user="1", password=password)
@@ -199,8 +199,12 @@ async def test_guesses_at_the_nodes_secret_have_a_room_of_their_own(
             await as_node("guessed")
         crowded = "127.0.0.1 as a node"
         monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, room: room == crowded)
+        monkeypatch.setattr(sasl, "DELAY_SECONDS_MAX", 0.0)
+        total, room = failures.total, dict(failures._rooms._counts)
         with pytest.raises(RequestError, match="too many failed logins"):
-            await as_node("of the nodes")
+            await as_node("guessed")
+        assert (failures.total, failures._rooms._counts) == (total + 1, room)
+        await as_node("of the nodes")
         assert await plain(where.port, "127.0.0.1", "alice", "password of alice") == ErrorCode.none
         crowded = "127.0.0.1"
         await as_node("of the nodes")
