@@ -305,6 +305,23 @@ def test_a_guesser_on_a_nodes_machine_does_not_keep_the_node_out(
     with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
 
 
+def test_a_node_whose_clock_is_behind_is_told_so_and_not_punished(tmp_path: Path) -> None:
+    """After a start it is refused for a while: no failed login of its address, which others share."""
+    secret = "of the nodes"
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        one = next(endpoint for endpoint in ENDPOINTS if endpoint.name == "node_indices")
+        signature = NodeSignature((secret,), 1, lambda: node.parts.services.now_ms() - 30_000)
+        header = signature.header(1, one.method, one.path, b"")
+        before = node.parts.security.failures.total
+        answer = await http.call(one.method, one.path, None, {"authorization": header})
+        assert (answer.status, answer.json["code"]) == (401, "signature_not_in_time")
+        assert node.parts.security.failures.total == before
+
+    with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
+
+
 def test_credentials_are_for_super_users_and_full_keys_only(tmp_path: Path) -> None:
     """Whoever may change the cluster can set passwords, and cannot take away what others' look like."""
 

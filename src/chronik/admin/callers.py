@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from starlette.requests import Request
 from chronik.admin.errors import HttpError
 from chronik.admin.sessions import HttpSession, SessionProof, Sessions
 from chronik.config import Settings
+from chronik.log_lines import RepeatingLine
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.api_keys import digest_of
 from chronik.security.exchange import AuthenticationFailed
@@ -34,10 +36,13 @@ from chronik.security.principals import user_principal as user
 from chronik.security.scram import Credential
 from chronik.server.access import NODE_PREFIX, Access, Everything, Granted
 from chronik.server.login_failures import Crowded
-from chronik.server.node_signature import SCHEME, Signed
+from chronik.server.node_signature import SCHEME, NotInTime, Signed
 from chronik.server.security import Security
 
 __all__ = ["CERTIFICATE", "KEY_PREFIX", "SETTING_KEY", "Caller", "Callers", "host_of"]
+
+log = logging.getLogger(__name__)
+_untimely: Final = RepeatingLine(log, logging.WARNING, "refused a request of a node at %s: %s")
 
 KEY_PREFIX: Final = "Key:"
 """Principals of API keys. No user can be called so, and ACLs are not asked about them."""
@@ -232,7 +237,15 @@ class Callers:
 
     def _by_signature(self, request: Request, given: str, host: str) -> Caller | None:
         signature = self._signature
-        signed = None if signature is None else signature.check(given, request.method, _target(request))
+        try:
+            signed = None if signature is None else signature.check(given, request.method, _target(request))
+        except NotInTime as error:
+            _untimely(host, host, error)
+            raise HttpError(
+                401,
+                "signature_not_in_time",
+                f"{error}: too far, or before this node was started. Are the nodes' clocks the same?",
+            ) from None
         if signed is None or not self._security.is_member(signed.node_id):
             return None
         kinds = (ResourceType.CLUSTER,)
