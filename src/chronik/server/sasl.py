@@ -38,7 +38,7 @@ from chronik.security.scram import (
 )
 from chronik.security.tokens import token_credential
 from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
-from chronik.server.decoys import Decoys
+from chronik.server.decoys import Decoys, first_credential
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
 from chronik.server.login_failures import DELAY_SECONDS_MAX, UNSEEN_SECONDS, Crowded, LoginFailures
@@ -156,7 +156,7 @@ class Authenticator:
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
         decoy = self._decoys.plain(user)
-        return next(iter(found.values())) if found else decoy
+        return first_credential(found) if found else decoy
 
     def token_owner(self, token_id: str) -> Authenticated:
         token = self._metadata.state.security.tokens.get(token_id)
