@@ -63,6 +63,10 @@ class Caller:
     is_anonymous: bool = False
     session: HttpSession | None = None
     """The login of a browser, if its cookie is the proof."""
+    password: SessionProof | None = None
+    """What says whether the password that came with the call is still the user's."""
+    expires_ms: int | None = None
+    """When the token that came with the call ends."""
     signed: Signed | None = None
     """What another node signed, which the body has yet to match."""
 
@@ -103,8 +107,11 @@ class Callers:
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the proof that a call came with is still good: for calls that wait."""
-        if caller.session is not None:
-            return caller.session.proof.access(caller.access.host) is not None
+        if caller.expires_ms is not None and self._security.now_ms() >= caller.expires_ms:
+            return False
+        proof = caller.password if caller.session is None else caller.session.proof
+        if proof is not None:
+            return proof.access(caller.access.host) is not None
         name = caller.principal.removeprefix(KEY_PREFIX)
         if name in (caller.principal, SETTING_KEY):
             return True
@@ -115,8 +122,7 @@ class Callers:
         self._require_room(host)
         try:
             if not key:
-                credential = await self.check_password(name, password, host)
-                return SessionProof(user(name), partial(self._access_by_credential, name, credential))
+                return await self._prove_password(name, password, host)
             digest = digest_of(key.strip())
             access = self._access_by_digest(digest, host)
             if access is None:
@@ -124,6 +130,10 @@ class Callers:
             return SessionProof(access.principal, partial(self._access_by_digest, digest))
         except AuthenticationFailed as error:
             raise await self._failed(host, error) from None
+
+    async def _prove_password(self, name: str, password: str, host: str) -> SessionProof:
+        credential = await self.check_password(name, password, host)
+        return SessionProof(user(name), partial(self._access_by_credential, name, credential))
 
     async def _failed(self, host: str, error: AuthenticationFailed) -> HttpError:
         if isinstance(error, Crowded):
@@ -159,7 +169,7 @@ class Callers:
         authenticator = self._security.authenticator
         if authenticator is not None and authenticator.keys is not None and given.count(".") == 2:
             found = await authenticator.check_token(given, host)
-            return Caller(self._access(found.principal, host))
+            return Caller(self._access(found.principal, host), expires_ms=found.expires_ms)
         has_keys = self._own_digest is not None or self._security.state.keys
         if not has_keys and self._security.authorizer is None:
             return None  # nothing here asks for a key
@@ -208,8 +218,8 @@ class Callers:
             raise AuthenticationFailed("a password that cannot be read") from None
         if not colon or not name:
             raise AuthenticationFailed("a password without a user")
-        await self.check_password(name, password, host)
-        return Caller(self._access(user(name), host))
+        proof = await self._prove_password(name, password, host)
+        return Caller(self._access(user(name), host), password=proof)
 
     def _require_room(self, host: str) -> None:
         if self._security.failures.is_crowded(host):
