@@ -119,7 +119,7 @@ class Callers:
 
     async def prove(self, name: str, password: str, key: str, host: str) -> SessionProof:
         """What a session is opened by: a password, or a key if one is given; HttpError if it is not right."""
-        self._require_room(host)
+        self._require_room(host, None if key else name)
         try:
             if not key:
                 return await self._prove_password(name, password, host)
@@ -153,11 +153,11 @@ class Callers:
         is_signed = key is None and scheme == SCHEME
         if is_signed and (node := self._by_signature(request, given, host)) is not None:
             return node  # whoever guesses on a node's machine does not keep the node out
+        if key is None and scheme == "basic":
+            return await self._by_password(given, host)
         self._require_room(host)
         if key is not None:
             return await self._by_key(key.strip(), host)
-        if scheme == "basic":
-            return await self._by_password(given, host)
         if scheme == "bearer":
             return await self._by_key(given, host)
         raise AuthenticationFailed("a signature that is no node's")
@@ -211,18 +211,21 @@ class Callers:
         if authenticator is None:
             if self._settings.admin_api_key is None:
                 return None
+            self._require_room(host)
             raise AuthenticationFailed("a password, where nobody has one")
         try:
             name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
+            self._require_room(host)
             raise AuthenticationFailed("a password that cannot be read") from None
+        self._require_room(host, name)
         if not colon or not name:
             raise AuthenticationFailed("a password without a user")
         proof = await self._prove_password(name, password, host)
         return Caller(self._access(user(name), host), password=proof)
 
-    def _require_room(self, host: str) -> None:
-        if self._security.failures.is_crowded(host):
+    def _require_room(self, host: str, user: str | None = None) -> None:
+        if not self._security.failures.has_room(host, user):
             raise _crowded()
 
     async def check_password(self, name: str, password: str, host: str) -> Credential:
@@ -239,7 +242,7 @@ class Callers:
         if self._right.get(digest) == credential:
             self._right.move_to_end(digest)
             return credential
-        if not await authenticator.fits(credential, password, host):
+        if not await authenticator.fits(credential, password, host, name):
             raise AuthenticationFailed("a wrong user or password", user=name)
         self._security.failures.forgive(host, name)
         _remember(self._right, digest, credential)

@@ -121,7 +121,8 @@ class Authenticator:
         if by_token:
             token = security.tokens.get(user)
             if token is not None and self.token_key is not None and token.expires_ms > self.now_ms():
-                return await self._hashing.run(host, token_credential, user, self.token_key, mechanism)
+                arguments = (user, self.token_key, mechanism)
+                return await self._hashing.run(host, token_credential, *arguments, user=user)
         elif (found := security.users.get(user, {}).get(mechanism.name)) is not None:
             return found
         return decoy
@@ -164,9 +165,9 @@ class Authenticator:
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         return Authenticated(token.owner, token.expires_ms, by_token=True)
 
-    async def fits(self, credential: Credential, password: str, host: str) -> bool:
-        """Whether a password from this address is right; Crowded if it is not even looked at."""
-        return await self._hashing.run(host, password_fits, credential, password)
+    async def fits(self, credential: Credential, password: str, host: str, user: str) -> bool:
+        """Whether a user's password from this address is right; Crowded if it is not even looked at."""
+        return await self._hashing.run(host, password_fits, credential, password, user=user)
 
     async def check_token(self, token: str, host: str) -> Authenticated:
         """Who a JWT from this address speaks of; Crowded if it is not even looked at."""
@@ -272,7 +273,7 @@ class Session:
         if isinstance(error, Crowded):
             await asyncio.sleep(UNSEEN_SECONDS)
             return str(error)
-        if self.mechanism == NODE_MECHANISM:
+        if self.mechanism == NODE_MECHANISM or self._claimed is None:  # nobody has asked for room yet
             try:
                 self._authenticator.failures.require_room(self._room)
             except Crowded as crowded:
@@ -305,24 +306,26 @@ class Session:
     async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("the message is too long")
-        if mechanism != NODE_MECHANISM:
-            # Anybody at a node's address may say it is a node: only a wrong proof is asked for room, later.
-            self._authenticator.failures.require_room(self._room)
         if mechanism == "PLAIN":
             return b"", await self._plain(message)
         if mechanism == "OAUTHBEARER":
             return await self._oauth(message)
         return await self._scram_step(mechanism, message)
 
+    def _require_room(self) -> None:
+        self._authenticator.failures.require_room(self._room, self._claimed)
+
     async def _plain(self, message: bytes) -> Authenticated:
         login = plain.read_message(message)
         self._claimed = login.user
+        self._require_room()
         credential = self._authenticator.plain_credential(login.user)
-        if not await self._authenticator.fits(credential, login.password, self.host):
+        if not await self._authenticator.fits(credential, login.password, self.host, login.user):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         return Authenticated(user_principal(login.user))
 
     async def _oauth(self, message: bytes) -> tuple[bytes, Authenticated | None]:
+        self._require_room()
         authenticator, token = self._authenticator, oauth.read_message(message)
         try:
             found = await authenticator.check_token(token, self.host)
@@ -344,9 +347,11 @@ class Session:
             first = scram.first(message)
             self._claimed = first.user
             if is_node:
+                # Anybody at a node's address may say it is a node: only who failed is asked for room.
                 self._who = lambda: authenticator.own_client(first.user, scram)
                 credentials = await authenticator.own_credentials(first.user)
             else:
+                self._require_room()
                 self._who = (
                     (lambda: authenticator.token_owner(first.user))
                     if first.by_token
@@ -356,6 +361,8 @@ class Session:
                 credentials = (found,)
             self._scram = scram
             return scram.challenge(*credentials), None
+        if not is_node:
+            self._require_room()
         scram, self._scram = self._scram, None
         answer = scram.final(message)
         assert self._who is not None

@@ -15,7 +15,12 @@ from chronik.security.quotas import BURST_SECONDS
 from chronik.security.scram import password_fits
 from chronik.server import hash_queue, login_failures, sasl
 from chronik.server.hash_queue import HashQueue
-from chronik.server.login_failures import WAITING_PER_HOST_MAX, Crowded, LoginFailures
+from chronik.server.login_failures import (
+    WAITING_PER_HOST_MAX,
+    WAITING_PER_USER_MAX,
+    Crowded,
+    LoginFailures,
+)
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.test_login import address, closed, opened
@@ -92,7 +97,7 @@ async def test_addresses_take_turns_and_have_their_own_limits(monkeypatch: pytes
     monkeypatch.setattr(hash_queue, "WAITING_PER_HOST_MAX", 3)
     monkeypatch.setattr(hash_queue, "WAITING_MAX", 5)
     served: list[str] = []
-    queue = HashQueue(lambda _: None)
+    queue = HashQueue(lambda *_: None)
     go_on = threading.Event()
     running = [asyncio.ensure_future(queue.run("a", go_on.wait, 30))]
     await asyncio.sleep(0)
@@ -118,6 +123,52 @@ async def test_who_waits_for_ten_failures_may_not_try_again() -> None:
     failures.require_room("b")
     for one in waiting:
         one.cancel()
+
+
+async def test_a_client_that_keeps_failing_does_not_keep_out_who_shares_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a NAT. A user who logged in from there lately is looked at, by PLAIN and SCRAM."""
+    async with closed(tmp_path) as node:
+        where, failures = address(node), node.node.parts.security.failures
+        host = "127.0.0.1"
+        assert await plain(where.port, host, "alice", "password of alice") == ErrorCode.none
+        monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, room: room == host)
+        refused = await plain(where.port, host, "bob", "password of bob")
+        assert refused == ErrorCode.sasl_authentication_failed
+        assert await plain(where.port, host, "alice", "password of alice") == ErrorCode.none
+        login = Login(mechanism="SCRAM-SHA-256", user="alice", password="password of alice")
+        (await opened(where, login=login)).close()
+        assert failures.has_room(host, "alice")
+        assert not failures.has_room(host, "bob")
+
+
+async def test_guesses_at_a_user_who_logged_in_lately_are_bounded_too() -> None:
+    clock = Clock()
+    failures = LoginFailures(now=clock)
+    failures.forgive("a", "alice")
+    waiting = [asyncio.ensure_future(failures.punish("a", "wrong")) for _ in range(WAITING_PER_HOST_MAX)]
+    await asyncio.sleep(0)
+    failures.require_room("a", "alice")
+    for user, host in (("bob", "a"), (None, "a")):
+        with pytest.raises(Crowded):
+            failures.require_room(host, user)
+    guesses = [
+        asyncio.ensure_future(failures.punish("a", "wrong", user="alice"))
+        for _ in range(WAITING_PER_USER_MAX)
+    ]
+    await asyncio.sleep(0)
+    assert not failures.has_room("a", "alice")
+    for one in guesses:
+        one.cancel()
+    await asyncio.gather(*guesses, return_exceptions=True)
+    assert failures.has_room("a", "alice")
+    clock.now += login_failures.LATELY_SECONDS
+    assert not failures.has_room("a", "alice"), "that was long ago"
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not failures._waiting
 
 
 class Clock:
@@ -175,10 +226,15 @@ async def test_what_is_remembered_of_failures_is_bounded(
     delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_failures, "FAILURES_KEPT", 10)
+    monkeypatch.setattr(login_failures, "LATELY_KEPT", 10)
     failures = LoginFailures()
     for number in range(100):
         await failures.punish(f"host {number}", "wrong", user=f"{number}" + "u" * 10_000)
     assert (len(failures._rooms._counts), len(failures._users._counts)) == (10, 10)
+    for number in range(100):
+        failures.forgive(f"host {number}", "u" * 10_000)
+    assert len(failures._lately) == 10
+    assert max(len(str(key)) for key in failures._lately) < 200
     assert max(len(str(key)) for key in failures._users._counts) < 200
 
 
