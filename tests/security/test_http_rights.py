@@ -26,6 +26,7 @@ from chronik.published.documents import CURRENT, FORMAT, FORMAT_FILE, Documents,
 from chronik.published.paths import Paths
 from chronik.published.steps import PublishedStep, step_path
 from chronik.security.acls import CLUSTER_NAME, AclBinding, Operation, ResourceType
+from chronik.security.exchange import Authenticated
 from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server import login_failures
 from chronik.server.login_failures import DELAY_SECONDS, LoginFailures
@@ -301,6 +302,24 @@ def test_a_guesser_on_a_nodes_machine_does_not_keep_the_node_out(
             answer = await http.call(one.method, one.path, None, {"authorization": header})
             assert answer.status == status
         assert (await http.get("/admin/topics", **basic("ada"))).status == 429
+        assert (await http.get("/admin/topics", **basic("admin"))).status == 200, "was here lately"
+
+    with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
+
+
+def test_a_node_whose_clock_is_behind_is_told_so_and_not_punished(tmp_path: Path) -> None:
+    """After a start it is refused for a while: no failed login of its address, which others share."""
+    secret = "of the nodes"
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        one = next(endpoint for endpoint in ENDPOINTS if endpoint.name == "node_indices")
+        signature = NodeSignature((secret,), 1, lambda: node.parts.services.now_ms() - 30_000)
+        header = signature.header(1, one.method, one.path, b"")
+        before = node.parts.security.failures.total
+        answer = await http.call(one.method, one.path, None, {"authorization": header})
+        assert (answer.status, answer.json["code"]) == (401, "signature_not_in_time")
+        assert node.parts.security.failures.total == before
 
     with_node(tmp_path, work, authorizer=True, super_users="User:admin", cluster_secret=secret)
 
@@ -353,6 +372,46 @@ def test_a_call_that_waits_ends_with_its_right(tmp_path: Path) -> None:
             answer = await waiting
             assert answer.status in (401, 403)
             assert "total" not in answer.json
+
+    with_node(tmp_path, work, authorizer=True, super_users="User:admin")
+
+
+def test_a_call_that_waits_ends_with_its_password_or_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        metadata, security = node.parts.metadata, node.parts.security
+        path = f"/admin/topics/{TOPIC}/watermarks"
+        right = AclBinding(
+            resource_type=ResourceType.TOPIC,
+            resource_name=TOPIC,
+            principal="User:ada",
+            operation=Operation.DESCRIBE,
+        )
+        await metadata.submit(AddAcls(bindings=(right,)))
+        seen = (await http.get(path, **basic("ada"))).json["total"]
+        assert (await http.get(f"{path}?seen={seen}&wait_ms=1", **basic("ada"))).status == 200
+        waiting = asyncio.create_task(http.get(f"{path}?seen={seen}", **basic("ada")))
+        while not metadata.bus.wants_watermarks:
+            await asyncio.wait((waiting,), timeout=0.001)
+        other = make_credential(MECHANISMS["SCRAM-SHA-256"], "another", secrets.token_bytes(16), 4096)
+        await metadata.submit(PutCredential(user="ada", credential=other))
+        await http.post(f"/admin/topics/{TOPIC}/messages", {"value": "x"}, **basic("admin"))
+        assert (await waiting).status == 401
+
+        ends_ms = node.parts.services.now_ms()
+
+        async def check_token(_token: str, _host: str) -> Authenticated:
+            return Authenticated("User:ada", ends_ms)
+
+        monkeypatch.setattr(security.authenticator, "keys", object())
+        monkeypatch.setattr(security.authenticator, "check_token", check_token)
+        token = {"authorization": "Bearer a.b.c"}
+        seen += 1
+        assert (await http.get(f"{path}?seen={seen}&wait_ms=1", **token)).status == 401
+        ends_ms += 3_600_000
+        assert (await http.get(f"{path}?seen={seen}&wait_ms=1", **token)).status == 200
 
     with_node(tmp_path, work, authorizer=True, super_users="User:admin")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from starlette.requests import Request
 from chronik.admin.errors import HttpError
 from chronik.admin.sessions import HttpSession, SessionProof, Sessions
 from chronik.config import Settings
+from chronik.log_lines import RepeatingLine
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.api_keys import digest_of
 from chronik.security.exchange import AuthenticationFailed
@@ -34,10 +36,13 @@ from chronik.security.principals import user_principal as user
 from chronik.security.scram import Credential
 from chronik.server.access import NODE_PREFIX, Access, Everything, Granted
 from chronik.server.login_failures import Crowded
-from chronik.server.node_signature import SCHEME, Signed
+from chronik.server.node_signature import SCHEME, NotInTime, Signed
 from chronik.server.security import Security
 
 __all__ = ["CERTIFICATE", "KEY_PREFIX", "SETTING_KEY", "Caller", "Callers", "host_of"]
+
+log = logging.getLogger(__name__)
+_untimely: Final = RepeatingLine(log, logging.WARNING, "refused a request of a node at %s: %s")
 
 KEY_PREFIX: Final = "Key:"
 """Principals of API keys. No user can be called so, and ACLs are not asked about them."""
@@ -58,6 +63,10 @@ class Caller:
     is_anonymous: bool = False
     session: HttpSession | None = None
     """The login of a browser, if its cookie is the proof."""
+    password: SessionProof | None = None
+    """What says whether the password that came with the call is still the user's."""
+    expires_ms: int | None = None
+    """When the token that came with the call ends."""
     signed: Signed | None = None
     """What another node signed, which the body has yet to match."""
 
@@ -98,8 +107,11 @@ class Callers:
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the proof that a call came with is still good: for calls that wait."""
-        if caller.session is not None:
-            return caller.session.proof.access(caller.access.host) is not None
+        if caller.expires_ms is not None and self._security.now_ms() >= caller.expires_ms:
+            return False
+        proof = caller.password if caller.session is None else caller.session.proof
+        if proof is not None:
+            return proof.access(caller.access.host) is not None
         name = caller.principal.removeprefix(KEY_PREFIX)
         if name in (caller.principal, SETTING_KEY):
             return True
@@ -107,11 +119,10 @@ class Callers:
 
     async def prove(self, name: str, password: str, key: str, host: str) -> SessionProof:
         """What a session is opened by: a password, or a key if one is given; HttpError if it is not right."""
-        self._require_room(host)
+        self._require_room(host, None if key else name)
         try:
             if not key:
-                credential = await self.check_password(name, password, host)
-                return SessionProof(user(name), partial(self._access_by_credential, name, credential))
+                return await self._prove_password(name, password, host)
             digest = digest_of(key.strip())
             access = self._access_by_digest(digest, host)
             if access is None:
@@ -119,6 +130,10 @@ class Callers:
             return SessionProof(access.principal, partial(self._access_by_digest, digest))
         except AuthenticationFailed as error:
             raise await self._failed(host, error) from None
+
+    async def _prove_password(self, name: str, password: str, host: str) -> SessionProof:
+        credential = await self.check_password(name, password, host)
+        return SessionProof(user(name), partial(self._access_by_credential, name, credential))
 
     async def _failed(self, host: str, error: AuthenticationFailed) -> HttpError:
         if isinstance(error, Crowded):
@@ -138,11 +153,11 @@ class Callers:
         is_signed = key is None and scheme == SCHEME
         if is_signed and (node := self._by_signature(request, given, host)) is not None:
             return node  # whoever guesses on a node's machine does not keep the node out
+        if key is None and scheme == "basic":
+            return await self._by_password(given, host)
         self._require_room(host)
         if key is not None:
             return await self._by_key(key.strip(), host)
-        if scheme == "basic":
-            return await self._by_password(given, host)
         if scheme == "bearer":
             return await self._by_key(given, host)
         raise AuthenticationFailed("a signature that is no node's")
@@ -154,7 +169,7 @@ class Callers:
         authenticator = self._security.authenticator
         if authenticator is not None and authenticator.keys is not None and given.count(".") == 2:
             found = await authenticator.check_token(given, host)
-            return Caller(self._access(found.principal, host))
+            return Caller(self._access(found.principal, host), expires_ms=found.expires_ms)
         has_keys = self._own_digest is not None or self._security.state.keys
         if not has_keys and self._security.authorizer is None:
             return None  # nothing here asks for a key
@@ -196,18 +211,21 @@ class Callers:
         if authenticator is None:
             if self._settings.admin_api_key is None:
                 return None
+            self._require_room(host)
             raise AuthenticationFailed("a password, where nobody has one")
         try:
             name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
+            self._require_room(host)
             raise AuthenticationFailed("a password that cannot be read") from None
+        self._require_room(host, name)
         if not colon or not name:
             raise AuthenticationFailed("a password without a user")
-        await self.check_password(name, password, host)
-        return Caller(self._access(user(name), host))
+        proof = await self._prove_password(name, password, host)
+        return Caller(self._access(user(name), host), password=proof)
 
-    def _require_room(self, host: str) -> None:
-        if self._security.failures.is_crowded(host):
+    def _require_room(self, host: str, user: str | None = None) -> None:
+        if not self._security.failures.has_room(host, user):
             raise _crowded()
 
     async def check_password(self, name: str, password: str, host: str) -> Credential:
@@ -224,7 +242,7 @@ class Callers:
         if self._right.get(digest) == credential:
             self._right.move_to_end(digest)
             return credential
-        if not await authenticator.fits(credential, password, host):
+        if not await authenticator.fits(credential, password, host, name):
             raise AuthenticationFailed("a wrong user or password", user=name)
         self._security.failures.forgive(host, name)
         _remember(self._right, digest, credential)
@@ -232,7 +250,15 @@ class Callers:
 
     def _by_signature(self, request: Request, given: str, host: str) -> Caller | None:
         signature = self._signature
-        signed = None if signature is None else signature.check(given, request.method, _target(request))
+        try:
+            signed = None if signature is None else signature.check(given, request.method, _target(request))
+        except NotInTime as error:
+            _untimely(host, host, error)
+            raise HttpError(
+                401,
+                "signature_not_in_time",
+                f"{error}: too far, or before this node was started. Are the nodes' clocks the same?",
+            ) from None
         if signed is None or not self._security.is_member(signed.node_id):
             return None
         kinds = (ResourceType.CLUSTER,)

@@ -166,12 +166,20 @@ _DYNAMIC: Final = (
         1,
         LONG_MAX,
     ),
-    _limit("max.connection.creation.rate", "New connections per second that each listener takes."),
+    _limit(
+        "max.connection.creation.rate",
+        "New connections per second that each listener takes; for whom it counts: as `max.connections`.",
+    ),
     _limit(
         "max.connections",
-        "Connections of clients at once; at most half of the file descriptors that the system allows.",
+        "Connections of clients at once; at most half of the file descriptors that the system allows. Those "
+        "from the node's own machine, and those at the nodes' own listener if there are others, are limited "
+        "by the node's settings alone.",
     ),
-    _limit("max.connections.per.ip", "Connections of clients at one address."),
+    _limit(
+        "max.connections.per.ip",
+        "Connections of clients at one address; for whom it counts: as `max.connections`.",
+    ),
     _dynamic(
         "producer.id.expiration.ms",
         ConfigKind.INT,

@@ -1,4 +1,8 @@
-"""How many connections a node takes: its settings, unless broker configs of Kafka's names say otherwise."""
+"""How many connections a node takes: its settings, unless broker configs of Kafka's names say otherwise.
+
+The configs are no limit for the nodes themselves: set too low, they would close the cluster to those who
+could set them right again.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from chronik.config import is_loopback
 from chronik.metadata.broker_config import broker_value
 from chronik.model import Limits
 
-__all__ = ["LIMIT_SETTINGS", "ConnectionLimits"]
+__all__ = ["LIMIT_SETTINGS", "ConnectionLimits", "is_of_this_machine"]
 
 LIMIT_SETTINGS: Final = MappingProxyType(
     {
@@ -37,3 +42,8 @@ class ConnectionLimits(NamedTuple):
             broker_value("max.connections.per.ip", configs) or limits.connections_per_ip_max,
             per_second or limits.connections_per_second_max,
         )
+
+
+def is_of_this_machine(peer_host: str, own_host: str) -> bool:
+    """Whether a connection comes from the machine that took it at `own_host`."""
+    return peer_host == own_host or is_loopback(peer_host)

@@ -2,7 +2,8 @@
 
 A decoy has to be the same on every node and after a restart, and to look like a credential of the cluster's
 users: a salt of its own for each mechanism, salt and iterations as some user has them. Which user's is drawn
-by the decoy's name, so that a few users more or fewer change few decoys.
+by the decoy's name, so that a few users more or fewer change few decoys. Users and mechanisms are looked at
+by their names: their order in memory is another one on a node that began with a snapshot.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import hmac
 import math
 import secrets
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
+from heapq import nsmallest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,11 +29,13 @@ from chronik.security.scram import (
 )
 from chronik.storage.disk import Disk, read_whole, write_atomically
 
-__all__ = ["KEY_FILE", "Decoys", "decoy_key"]
+__all__ = ["KEY_FILE", "Decoys", "decoy_key", "first_credential"]
 
 KEY_FILE: Final = "decoy.key"
 _KEY_BYTES: Final = 32
 USERS_LOOKED_AT: Final = 1_000
+LOOK_SECONDS: Final = 1.0
+"""Where there are more users, which of them come first is found out at most this often."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 """Apache Kafka's tools make salts of these."""
 
@@ -67,15 +71,20 @@ class _Shape(NamedTuple):
 
 
 class Decoys:
-    def __init__(self, key: bytes, users: Callable[[], Users]) -> None:
+    def __init__(
+        self, key: bytes, users: Callable[[], Users], *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._key = key
         self._users = users
+        self._now = now
         self._shapes: dict[str, Counter[_Shape]] | None = None
         """By mechanism; those of the credentials that PLAIN looks at under the empty name."""
+        self._looked_at = 0.0
+        self._is_outdated = False
 
     def changed(self) -> None:
         """The users are not the same as before."""
-        self._shapes = None
+        self._is_outdated = True
 
     def scram(self, mechanism: Mechanism, user: str) -> Credential:
         usual = _Shape(mechanism.name, ITERATIONS_DEFAULT, SALT_BYTES, is_text=False)
@@ -87,15 +96,23 @@ class Decoys:
 
     def _draw(self, kind: str, user: str, usual: _Shape) -> _Shape:
         """One of the shapes that there are, the common ones more often (weighted rendezvous hashing)."""
-        if self._shapes is None:
-            self._shapes = _shapes_of(self._users().values())
+        if self._shapes is None or self._is_outdated:
+            self._shapes = self._look(self._shapes)
+        shapes = self._shapes
 
         def score(shape: _Shape) -> float:
             drawn = hmac.digest(self._key, f"{shape}\0{user}".encode(), "sha256")
             return -weights[shape] / math.log((int.from_bytes(drawn[:6], "big") + 1) / (2**48 + 2))
 
-        weights = self._shapes.get(kind) or Counter((usual,))
+        weights = shapes.get(kind) or Counter((usual,))
         return max(sorted(weights), key=score)
+
+    def _look(self, known: dict[str, Counter[_Shape]] | None) -> dict[str, Counter[_Shape]]:
+        users, now = self._users(), self._now()
+        if known is not None and len(users) > USERS_LOOKED_AT and now - self._looked_at < LOOK_SECONDS:
+            return known
+        self._looked_at, self._is_outdated = now, False
+        return _shapes_of(users)
 
     def _make(self, shape: _Shape, user: str) -> Credential:
         salt, number = b"", 0
@@ -109,11 +126,17 @@ class Decoys:
         return decoy_credential(MECHANISMS[shape.mechanism], user, self._key, salt, shape.iterations)
 
 
-def _shapes_of(users: Iterable[Mapping[str, Credential]]) -> dict[str, Counter[_Shape]]:
+def first_credential(credentials: Mapping[str, Credential]) -> Credential:
+    """The one of a user's that PLAIN looks at."""
+    return credentials[min(credentials)]
+
+
+def _shapes_of(users: Users) -> dict[str, Counter[_Shape]]:
     found: dict[str, Counter[_Shape]] = {}
-    for credentials in islice(users, USERS_LOOKED_AT):
+    for name in nsmallest(USERS_LOOKED_AT, users):
+        credentials = users[name]
         for credential in credentials.values():
             found.setdefault(credential.mechanism, Counter())[_Shape.of(credential)] += 1
-        for credential in islice(credentials.values(), 1):
-            found.setdefault("", Counter())[_Shape.of(credential)] += 1
+        if credentials:
+            found.setdefault("", Counter())[_Shape.of(first_credential(credentials))] += 1
     return found

@@ -23,15 +23,18 @@ WAITING_PER_HOST_MAX: Final = 128
 
 
 class HashQueue:
-    def __init__(self, check: Callable[[str], None]) -> None:
-        """`check` is given an address when its turn has come, and raises if it may not be served any more."""
+    def __init__(self, check: Callable[[str, str | None], None]) -> None:
+        """`check` is given an address, and the user if it is known, when its turn has come, and raises if it
+        may not be served any more."""
         self._check = check
         self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Who waits, by address; the address whose turn is next comes first."""
         self._waiting = 0
         self._running = 0
 
-    async def run(self, host: str, function: Callable[..., T], *arguments: object) -> T:
+    async def run(
+        self, host: str, function: Callable[..., T], *arguments: object, user: str | None = None
+    ) -> T:
         """Call something slow in a thread when it is this address's turn; Crowded if too many wait."""
         turns = self._turns.get(host, ())
         if self._waiting >= WAITING_MAX or len(turns) >= WAITING_PER_HOST_MAX:
@@ -42,7 +45,7 @@ class HashQueue:
         self._call_next()
         try:
             await turn
-            self._check(host)
+            self._check(host, user)
             return await asyncio.to_thread(function, *arguments)
         finally:
             if turn.done() and not turn.cancelled():

@@ -17,7 +17,7 @@ from chronik.security.principals import ANONYMOUS
 from chronik.security.quotas import Quotas
 from chronik.server.call import answered_or_closed
 from chronik.server.connection import KafkaConnection
-from chronik.server.connection_limits import ConnectionLimits
+from chronik.server.connection_limits import ConnectionLimits, is_of_this_machine
 from chronik.server.dispatch import Dispatcher, Responder
 from chronik.server.sasl import LOGIN_SECONDS_MAX, Authenticator, Session
 from chronik.server.tls import ListenerTls
@@ -223,7 +223,8 @@ class KafkaListener:
         host = connection.peer.peer_host
         if not self._is_open:
             return None
-        limits = self.connection_limits()
+        is_kept_open = self._is_kept_open(connection, door)
+        limits = ConnectionLimits.resolve((), self.limits) if is_kept_open else self.connection_limits()
         if len(self._connections) >= limits.total:
             self.stats.refused["max"] += 1
             _full("connections", host, len(self._connections))
@@ -237,7 +238,7 @@ class KafkaListener:
             self.stats.refused["per_ip_rate"] += 1
             _hasty(host, host, "the quota of its address does not allow more per second")
             return None
-        wait_s = self._wait_for_turn(door, limits.per_second)
+        wait_s = self._wait_for_turn(door, limits.per_second, is_kept_open=is_kept_open)
         if wait_s > HOLD_BACK_SECONDS_MAX:
             self.stats.refused["rate"] += 1
             _hasty(door.endpoint, host, f"{door.endpoint} takes no more per second")
@@ -246,11 +247,19 @@ class KafkaListener:
         self._per_ip[host] += 1
         return wait_s
 
-    def _wait_for_turn(self, door: Door, rate: int | None) -> float:
+    def _is_kept_open(self, connection: KafkaConnection, door: Door) -> bool:
+        """Whether the node's settings alone limit these connections: those of this machine, and as in Apache
+        Kafka those of the nodes' own listener, if it is not the only one."""
+        peer = connection.peer
+        is_of_nodes = door.takes_nodes and len(self._servers) > 1
+        return is_of_nodes or is_of_this_machine(peer.peer_host, peer.listener_host)
+
+    def _wait_for_turn(self, door: Door, rate: int | None, *, is_kept_open: bool) -> float:
         """Connections beyond the listener's rate are held back, as if they had been accepted later."""
         if rate is None:
             return 0.0
-        return self._accepted.spend(("listener", door.endpoint), rate, 1.0, self.loop.time())
+        bucket = ("listener", door.endpoint, "kept open" if is_kept_open else "")
+        return self._accepted.spend(bucket, rate, 1.0, self.loop.time())
 
     def forget(self, connection: KafkaConnection) -> None:
         if connection in self._connections:

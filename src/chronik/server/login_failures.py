@@ -2,6 +2,9 @@
 
 Failures of an address are halved each minute. A login that succeeds takes back only its own user's failures
 from there: else somebody with an account could guess at others for ever without waiting longer.
+
+Many share an address. A client there that fails again and again must not keep out the others: users who
+logged in from there lately are looked at all the same, as long as few logins as that user fail.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -31,6 +34,11 @@ FAILURES_KEPT: Final = 10_000
 _NAME_MAX: Final = 100
 WAITING_PER_HOST_MAX: Final = 10
 """Failed logins of one address that wait for their answer; its further ones are not even looked at."""
+WAITING_PER_USER_MAX: Final = 3
+"""The same for a user that logged in from there lately, wherever its address has too many."""
+LATELY_SECONDS: Final = 3600.0
+LATELY_KEPT: Final = 10_000
+"""Users at addresses whose last login is remembered."""
 UNSEEN_SECONDS: Final = 1.0
 """A login that was not looked at is answered after this, so that trying again at once is no use."""
 
@@ -50,17 +58,32 @@ class LoginFailures:
         self._on_failure = on_failure
         self._rooms = _Counts(now)
         self._users = _Counts(now)
-        self._waiting: dict[str, int] = {}
+        self._now = now
+        self._waiting: Counter[Hashable] = Counter()
+        """Of addresses, and of users at addresses."""
+        self._lately: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """When users last logged in, by address and name; the oldest first."""
         self.total = 0
         """Logins that failed since the start."""
 
     def is_crowded(self, host: str) -> bool:
         """Whether this address has too many failed logins waiting for their delay to try again now."""
-        return self._waiting.get(host, 0) >= WAITING_PER_HOST_MAX
+        return self._waiting[host] >= WAITING_PER_HOST_MAX
 
-    def require_room(self, host: str) -> None:
+    def has_room(self, host: str, user: str | None = None) -> bool:
+        """Whether this address may try again now; as this user, if it is known."""
+        if not self.is_crowded(host):
+            return True
+        if user is None:
+            return False
+        key = (host, user[:_NAME_MAX])
+        at = self._lately.get(key)
+        is_known = at is not None and self._now() - at < LATELY_SECONDS
+        return is_known and self._waiting[key] < WAITING_PER_USER_MAX
+
+    def require_room(self, host: str, user: str | None = None) -> None:
         """Crowded if this address may not try again now."""
-        if self.is_crowded(host):
+        if not self.has_room(host, user):
             self.total += 1
             raise Crowded("too many failed logins from this address, try again later")
 
@@ -73,22 +96,30 @@ class LoginFailures:
         self.total += 1
         room = host if room is None else room
         count = self._rooms.add(room, 1.0)
+        waiting: list[Hashable] = [room]
         if user is not None:
-            self._users.add((room, user[:_NAME_MAX]), 1.0)
+            waiting.append((room, user[:_NAME_MAX]))
+            self._users.add(waiting[1], 1.0)
         if self._on_failure is not None:
             self._on_failure(host, why)
         _failed("logins", f"{why} (from {host})")
-        self._waiting[room] = self._waiting.get(room, 0) + 1
+        self._waiting.update(waiting)
         try:
             await asyncio.sleep(min(DELAY_SECONDS * 2 ** min(count - 1, 10), DELAY_SECONDS_MAX))
         finally:
-            self._waiting[room] -= 1
-            if not self._waiting[room]:
-                del self._waiting[room]
+            for one in waiting:
+                self._waiting[one] -= 1
+                if not self._waiting[one]:
+                    del self._waiting[one]
 
     def forgive(self, room: str, user: str) -> None:
         """Somebody logged in as this user: its failures from there were slips."""
-        slips = self._users.pop((room, user[:_NAME_MAX]))
+        key = (room, user[:_NAME_MAX])
+        self._lately[key] = self._now()
+        self._lately.move_to_end(key)
+        if len(self._lately) > LATELY_KEPT:
+            self._lately.popitem(last=False)
+        slips = self._users.pop(key)
         if slips:
             self._rooms.add(room, -slips)
 

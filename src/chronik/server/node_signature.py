@@ -6,7 +6,9 @@ in its place. SIGNATURE is by the node's own key, so that the secret alone canno
 `-` by a node without a key.
 
 The MAC covers that, the receiver, the method, and path and query as they were sent. None is taken twice. A
-node does not know what it took before it was started: it believes nothing older.
+node does not know what it took before it was started: it believes nothing older. A peer whose clock is behind
+is therefore refused for that long after each start: by its time alone, what it sends now cannot be told from
+what somebody sends again. Its signature is right, so it is told why, and it is no failed login.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from typing import Final, NamedTuple
 from chronik.links.handshake import is_signed_by
 from chronik.model import NodeId
 
-__all__ = ["SCHEME", "NodeSignature", "Signed"]
+__all__ = ["SCHEME", "NodeSignature", "NotInTime", "Signed"]
 
 SCHEME: Final = "chronik-node"
 AGE_MS_MAX: Final = 60_000
 """How far the clocks of two nodes may be apart."""
 SEEN_MAX: Final = 50_000
 """Signatures that are remembered, so that none is taken twice."""
+
+
+class NotInTime(Exception):
+    """A node signed this, but at a time by its clock that is not believed."""
 
 
 class Signed(NamedTuple):
@@ -67,7 +73,8 @@ class NodeSignature:
         return f"Chronik-Node {head} {_mac(self._keys[0], head, to, method, target)}"
 
     def check(self, given: str, method: str, target: str) -> Signed | None:
-        """Who signed a request to this node, or None if nobody did who could."""
+        """Who signed a request to this node, or None if nobody did who could; NotInTime if one did too early
+        or too late."""
         head, _, mac = given.rpartition(" ")
         expected = [_mac(key, head, self._node_id, method, target) for key in self._keys]
         if not any(hmac.compare_digest(mac.encode(), one.encode()) for one in expected):
@@ -77,9 +84,11 @@ class NodeSignature:
         text = _to_sign(head.rpartition(" ")[0], self._node_id, method, target)
         if key is not None and not is_signed_by(key, _decoded(signature), text):
             return None
-        is_late = int(sent_ms) < self._started_ms or abs(self._now_ms() - int(sent_ms)) > AGE_MS_MAX
-        if is_late or mac in self._seen:
+        if mac in self._seen:
             return None
+        ahead_ms = int(sent_ms) - self._now_ms()
+        if int(sent_ms) < self._started_ms or abs(ahead_ms) > AGE_MS_MAX:
+            raise NotInTime(f"node {node_id} signed this {ahead_ms / 1000:+.1f} s from now by its clock")
         self._seen[mac] = None
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)

@@ -38,10 +38,10 @@ from chronik.security.scram import (
 )
 from chronik.security.tokens import token_credential
 from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
-from chronik.server.decoys import Decoys
+from chronik.server.decoys import Decoys, first_credential
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
-from chronik.server.login_failures import UNSEEN_SECONDS, Crowded, LoginFailures
+from chronik.server.login_failures import DELAY_SECONDS_MAX, UNSEEN_SECONDS, Crowded, LoginFailures
 from chronik.wire.api import ApiKey
 
 __all__ = [
@@ -121,7 +121,8 @@ class Authenticator:
         if by_token:
             token = security.tokens.get(user)
             if token is not None and self.token_key is not None and token.expires_ms > self.now_ms():
-                return await self._hashing.run(host, token_credential, user, self.token_key, mechanism)
+                arguments = (user, self.token_key, mechanism)
+                return await self._hashing.run(host, token_credential, *arguments, user=user)
         elif (found := security.users.get(user, {}).get(mechanism.name)) is not None:
             return found
         return decoy
@@ -156,7 +157,7 @@ class Authenticator:
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
         decoy = self._decoys.plain(user)
-        return next(iter(found.values())) if found else decoy
+        return first_credential(found) if found else decoy
 
     def token_owner(self, token_id: str) -> Authenticated:
         token = self._metadata.state.security.tokens.get(token_id)
@@ -164,9 +165,9 @@ class Authenticator:
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         return Authenticated(token.owner, token.expires_ms, by_token=True)
 
-    async def fits(self, credential: Credential, password: str, host: str) -> bool:
-        """Whether a password from this address is right; Crowded if it is not even looked at."""
-        return await self._hashing.run(host, password_fits, credential, password)
+    async def fits(self, credential: Credential, password: str, host: str, user: str) -> bool:
+        """Whether a user's password from this address is right; Crowded if it is not even looked at."""
+        return await self._hashing.run(host, password_fits, credential, password, user=user)
 
     async def check_token(self, token: str, host: str) -> Authenticated:
         """Who a JWT from this address speaks of; Crowded if it is not even looked at."""
@@ -258,19 +259,29 @@ class Session:
         self._is_busy = True
         try:
             data, found = await self._step(self.mechanism, message)
-        except Crowded as error:
-            self.failed = True
-            await asyncio.sleep(UNSEEN_SECONDS)
-            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
         except AuthenticationFailed as error:
             self.failed = True
-            await self._punish(str(error))
-            return AuthReply(ErrorCode.sasl_authentication_failed, str(error), b"")
+            return AuthReply(ErrorCode.sasl_authentication_failed, await self._hold_back(error), b"")
         finally:
             self._is_busy = False
         if found is None:
             return AuthReply(ErrorCode.none, None, data)
         return self._log_in(data, found)
+
+    async def _hold_back(self, error: AuthenticationFailed) -> str:
+        """Let who failed wait; returns what it is told."""
+        if isinstance(error, Crowded):
+            await asyncio.sleep(UNSEEN_SECONDS)
+            return str(error)
+        if self.mechanism == NODE_MECHANISM or self._claimed is None:  # nobody has asked for room yet
+            try:
+                self._authenticator.failures.require_room(self._room)
+            except Crowded as crowded:
+                # What it sent was looked at: it waits as long as any guess, for more guesses are no quicker.
+                await asyncio.sleep(DELAY_SECONDS_MAX)
+                return str(crowded)
+        await self._punish(str(error))
+        return str(error)
 
     def _log_in(self, data: bytes, found: Authenticated) -> AuthReply:
         if self.needed and self.is_authenticated and found.principal != self.principal:
@@ -295,22 +306,26 @@ class Session:
     async def _step(self, mechanism: str, message: bytes) -> tuple[bytes, Authenticated | None]:
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("the message is too long")
-        self._authenticator.failures.require_room(self._room)
         if mechanism == "PLAIN":
             return b"", await self._plain(message)
         if mechanism == "OAUTHBEARER":
             return await self._oauth(message)
         return await self._scram_step(mechanism, message)
 
+    def _require_room(self) -> None:
+        self._authenticator.failures.require_room(self._room, self._claimed)
+
     async def _plain(self, message: bytes) -> Authenticated:
         login = plain.read_message(message)
         self._claimed = login.user
+        self._require_room()
         credential = self._authenticator.plain_credential(login.user)
-        if not await self._authenticator.fits(credential, login.password, self.host):
+        if not await self._authenticator.fits(credential, login.password, self.host, login.user):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         return Authenticated(user_principal(login.user))
 
     async def _oauth(self, message: bytes) -> tuple[bytes, Authenticated | None]:
+        self._require_room()
         authenticator, token = self._authenticator, oauth.read_message(message)
         try:
             found = await authenticator.check_token(token, self.host)
@@ -332,9 +347,11 @@ class Session:
             first = scram.first(message)
             self._claimed = first.user
             if is_node:
+                # Anybody at a node's address may say it is a node: only who failed is asked for room.
                 self._who = lambda: authenticator.own_client(first.user, scram)
                 credentials = await authenticator.own_credentials(first.user)
             else:
+                self._require_room()
                 self._who = (
                     (lambda: authenticator.token_owner(first.user))
                     if first.by_token
@@ -344,6 +361,8 @@ class Session:
                 credentials = (found,)
             self._scram = scram
             return scram.challenge(*credentials), None
+        if not is_node:
+            self._require_room()
         scram, self._scram = self._scram, None
         answer = scram.final(message)
         assert self._who is not None

@@ -12,6 +12,7 @@ import pytest
 
 from chronik.metadata import commands as c
 from chronik.security.scram import ITERATIONS_DEFAULT, MECHANISMS, SALT_BYTES, Credential, make_credential
+from chronik.server import decoys as decoys_module
 from chronik.server.decoys import Decoys
 from tests.unit.server.live import Live
 from tests.unit.server.test_login import closed
@@ -61,6 +62,34 @@ def test_few_change_when_users_come() -> None:
     decoys.changed()
     changed = sum(decoys.scram(SHA256, name) != one for name, one in zip(NAMES, before, strict=True))
     assert changed < len(NAMES) / 10
+
+
+def test_they_are_the_same_in_whatever_order_the_users_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that began with a snapshot has the users, and each one's mechanisms, in another order."""
+    monkeypatch.setattr(decoys_module, "USERS_LOOKED_AT", 3)
+    iterations = {"SCRAM-SHA-256": 5000, "SCRAM-SHA-512": 6000}
+    both = {name: credential(b"x" * 32, number, name) for name, number in iterations.items()}
+    given = {str(number): both for number in range(3)}
+    given |= {str(number): {"SCRAM-SHA-256": credential(b"y" * 26, 4096)} for number in range(3, 6)}
+    other = {name: dict(reversed(each.items())) for name, each in reversed(given.items())}
+    one, two = (Decoys(b"key", lambda users=users: users) for users in (given, other))
+    for name in NAMES:
+        assert one.plain(name) == two.plain(name)
+        assert one.scram(SHA256, name) == two.scram(SHA256, name)
+    assert one.plain("nobody").iterations == 5000
+
+
+def test_many_users_are_looked_at_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoys_module, "USERS_LOOKED_AT", 10)
+    now = [100.0]
+    given = users(credential(b"x" * 32, 8192), each=11)
+    decoys = Decoys(b"key", lambda: given, now=lambda: now[0])
+    assert decoys.plain("nobody").iterations == 8192
+    given = users(credential(b"x" * 32, 4096), each=11)
+    decoys.changed()
+    assert decoys.plain("nobody").iterations == 8192
+    now[0] += decoys_module.LOOK_SECONDS
+    assert decoys.plain("nobody").iterations == 4096
 
 
 def test_a_password_takes_as_long_to_check_as_a_users() -> None:

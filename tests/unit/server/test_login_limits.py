@@ -15,7 +15,12 @@ from chronik.security.quotas import BURST_SECONDS
 from chronik.security.scram import password_fits
 from chronik.server import hash_queue, login_failures, sasl
 from chronik.server.hash_queue import HashQueue
-from chronik.server.login_failures import WAITING_PER_HOST_MAX, Crowded, LoginFailures
+from chronik.server.login_failures import (
+    WAITING_PER_HOST_MAX,
+    WAITING_PER_USER_MAX,
+    Crowded,
+    LoginFailures,
+)
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.test_login import address, closed, opened
@@ -92,7 +97,7 @@ async def test_addresses_take_turns_and_have_their_own_limits(monkeypatch: pytes
     monkeypatch.setattr(hash_queue, "WAITING_PER_HOST_MAX", 3)
     monkeypatch.setattr(hash_queue, "WAITING_MAX", 5)
     served: list[str] = []
-    queue = HashQueue(lambda _: None)
+    queue = HashQueue(lambda *_: None)
     go_on = threading.Event()
     running = [asyncio.ensure_future(queue.run("a", go_on.wait, 30))]
     await asyncio.sleep(0)
@@ -118,6 +123,52 @@ async def test_who_waits_for_ten_failures_may_not_try_again() -> None:
     failures.require_room("b")
     for one in waiting:
         one.cancel()
+
+
+async def test_a_client_that_keeps_failing_does_not_keep_out_who_shares_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a NAT. A user who logged in from there lately is looked at, by PLAIN and SCRAM."""
+    async with closed(tmp_path) as node:
+        where, failures = address(node), node.node.parts.security.failures
+        host = "127.0.0.1"
+        assert await plain(where.port, host, "alice", "password of alice") == ErrorCode.none
+        monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, room: room == host)
+        refused = await plain(where.port, host, "bob", "password of bob")
+        assert refused == ErrorCode.sasl_authentication_failed
+        assert await plain(where.port, host, "alice", "password of alice") == ErrorCode.none
+        login = Login(mechanism="SCRAM-SHA-256", user="alice", password="password of alice")
+        (await opened(where, login=login)).close()
+        assert failures.has_room(host, "alice")
+        assert not failures.has_room(host, "bob")
+
+
+async def test_guesses_at_a_user_who_logged_in_lately_are_bounded_too() -> None:
+    clock = Clock()
+    failures = LoginFailures(now=clock)
+    failures.forgive("a", "alice")
+    waiting = [asyncio.ensure_future(failures.punish("a", "wrong")) for _ in range(WAITING_PER_HOST_MAX)]
+    await asyncio.sleep(0)
+    failures.require_room("a", "alice")
+    for user, host in (("bob", "a"), (None, "a")):
+        with pytest.raises(Crowded):
+            failures.require_room(host, user)
+    guesses = [
+        asyncio.ensure_future(failures.punish("a", "wrong", user="alice"))
+        for _ in range(WAITING_PER_USER_MAX)
+    ]
+    await asyncio.sleep(0)
+    assert not failures.has_room("a", "alice")
+    for one in guesses:
+        one.cancel()
+    await asyncio.gather(*guesses, return_exceptions=True)
+    assert failures.has_room("a", "alice")
+    clock.now += login_failures.LATELY_SECONDS
+    assert not failures.has_room("a", "alice"), "that was long ago"
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not failures._waiting
 
 
 class Clock:
@@ -175,20 +226,25 @@ async def test_what_is_remembered_of_failures_is_bounded(
     delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_failures, "FAILURES_KEPT", 10)
+    monkeypatch.setattr(login_failures, "LATELY_KEPT", 10)
     failures = LoginFailures()
     for number in range(100):
         await failures.punish(f"host {number}", "wrong", user=f"{number}" + "u" * 10_000)
     assert (len(failures._rooms._counts), len(failures._users._counts)) == (10, 10)
+    for number in range(100):
+        failures.forgive(f"host {number}", "u" * 10_000)
+    assert len(failures._lately) == 10
+    assert max(len(str(key)) for key in failures._lately) < 200
     assert max(len(str(key)) for key in failures._users._counts) < 200
 
 
 async def test_guesses_at_the_nodes_secret_have_a_room_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are bounded like others, and neither keeps out the logins of the other kind."""
+    """They wait like others, and keep out neither the nodes, which prove the secret, nor the users."""
     protocols = {"listener_security_protocol_map": "KAFKA:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
     async with closed(tmp_path, cluster_secret="of the nodes", **protocols) as node:
-        where = address(node, "KAFKA")
+        where, failures = address(node, "KAFKA"), node.node.parts.security.failures
 
         async def as_node(password: str) -> None:
             given = Login(mechanism="CHRONIK-NODE", user="1", password=password)
@@ -199,8 +255,12 @@ async def test_guesses_at_the_nodes_secret_have_a_room_of_their_own(
             await as_node("guessed")
         crowded = "127.0.0.1 as a node"
         monkeypatch.setattr(LoginFailures, "is_crowded", lambda _, room: room == crowded)
+        monkeypatch.setattr(sasl, "DELAY_SECONDS_MAX", 0.0)
+        total, room = failures.total, dict(failures._rooms._counts)
         with pytest.raises(RequestError, match="too many failed logins"):
-            await as_node("of the nodes")
+            await as_node("guessed")
+        assert (failures.total, failures._rooms._counts) == (total + 1, room)
+        await as_node("of the nodes")
         assert await plain(where.port, "127.0.0.1", "alice", "password of alice") == ErrorCode.none
         crowded = "127.0.0.1"
         await as_node("of the nodes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.links.handshake import NodeKey
-from chronik.server.node_signature import AGE_MS_MAX, NodeSignature
+from chronik.server.node_signature import AGE_MS_MAX, NodeSignature, NotInTime
 
 NOW = [1_000_000]
 
@@ -51,8 +51,14 @@ def test_everything_is_signed(given: str, method: str, path: str) -> None:
 
 def test_an_old_request_is_not_believed() -> None:
     given = signed()
+    receiver = node(2)
     NOW[0] += AGE_MS_MAX + 1
-    assert node(2).check(given, "POST", "/_node/search") is None
+    with pytest.raises(NotInTime, match=r"node 1 signed this -60\.0 s from now"):
+        receiver.check(given, "POST", "/_node/search")
+    forged = f"{given[:-1]}{'1' if given[-1] == '0' else '0'}"
+    assert receiver.check(forged, "POST", "/_node/search") is None, (
+        "a time that nobody signed is not told about"
+    )
 
 
 def test_the_query_is_signed() -> None:
@@ -67,7 +73,8 @@ def test_what_was_taken_before_a_restart_is_not_taken_again() -> None:
     assert node(2).check(given, "POST", "/_node/search") is not None
     NOW[0] += 1
     again = node(2)
-    assert again.check(given, "POST", "/_node/search") is None
+    with pytest.raises(NotInTime):
+        again.check(given, "POST", "/_node/search")
     assert again.check(signed(), "POST", "/_node/search") is not None
 
 

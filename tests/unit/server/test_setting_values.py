@@ -13,12 +13,14 @@ from chronik.config import table
 from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
 from chronik.metadata.fixed_configs import FIXED, SETTING_OF
 from chronik.model import ErrorCode, Limits
-from chronik.server.connection_limits import LIMIT_SETTINGS, ConnectionLimits
+from chronik.server import listener as listener_module
+from chronik.server.connection_limits import LIMIT_SETTINGS, ConnectionLimits, is_of_this_machine
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import encode_request
 from tests.unit.server.harness import Harness
 from tests.unit.server.live import live
 from tests.unit.server.test_config_handlers import DELETE, SET, change, describe
+from tests.unit.server.test_login import address, closed
 
 HOST = "127.0.0.1"
 STATIC = 4
@@ -126,17 +128,23 @@ def test_limits_of_connections_are_settings_until_a_config_says_otherwise() -> N
     )
 
 
-async def test_a_limit_holds_for_the_next_connection(tmp_path: Path) -> None:
+async def is_served(stack: contextlib.AsyncExitStack, port: int) -> bool:
+    """Whether one more connection is taken, which stays open."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    stack.callback(writer.close)
+    with contextlib.suppress(ConnectionError):
+        writer.write(encode_request(ApiKey.API_VERSIONS, 0, 1, "test", {}))
+        return await reader.read(4) != b""
+    return False
+
+
+async def test_a_limit_holds_for_the_next_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "is_of_this_machine", lambda *_: False)
     async with live(tmp_path) as node, contextlib.AsyncExitStack() as stack:
         listener, port = node.node.parts.listener, node.node.kafka_port
 
         async def is_taken() -> bool:
-            reader, writer = await asyncio.open_connection(HOST, port)
-            stack.callback(writer.close)
-            with contextlib.suppress(ConnectionError):
-                writer.write(encode_request(ApiKey.API_VERSIONS, 0, 1, "test", {}))
-                return await reader.read(4) != b""
-            return False
+            return await is_served(stack, port)
 
         assert await is_taken()
         await node.set_broker_config("max.connections.per.ip", "1")
@@ -147,6 +155,32 @@ async def test_a_limit_holds_for_the_next_connection(tmp_path: Path) -> None:
         await node.set_broker_config("max.connections", "2")
         assert not await is_taken()
         assert listener.stats.refused["max"] == 1
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+async def test_a_limit_that_is_too_low_keeps_out_clients_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_far: bool
+) -> None:
+    """Else nobody could set it right: neither the nodes nor who sits at their machine."""
+    if is_far:
+        monkeypatch.setattr(listener_module, "is_of_this_machine", lambda *_: False)
+    protocols = {"listener_security_protocol_map": "KAFKA:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT"}
+    async with (
+        closed(tmp_path, cluster_secret="of the nodes", **protocols) as node,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        of_nodes, of_clients = (address(node, name).port for name in ("KAFKA", "CLIENTS"))
+        for name in LIMIT_SETTINGS:
+            await node.set_broker_config(name, "1")
+        for _ in range(3):
+            assert await is_served(stack, of_nodes)
+        assert await is_served(stack, of_clients) is not is_far
+
+
+def test_its_own_address_is_of_this_machine() -> None:
+    assert is_of_this_machine("192.0.2.1", "192.0.2.1")
+    assert is_of_this_machine("127.0.0.2", "127.0.0.1")
+    assert not is_of_this_machine("192.0.2.2", "192.0.2.1")
 
 
 def test_hours_of_jitter() -> None:
