@@ -34,6 +34,7 @@ class AdmittedCommand:
     command: Command | None
     """None if nothing is left."""
     growth: int
+    """Never below 0: what a command frees is room only once it is applied."""
     refused: dict[int, Refused]
     """By place in the batch."""
 
@@ -67,7 +68,7 @@ class MetadataBudget:
             if self._is_too_much(state, added):
                 refused = self._refusal(state)
                 raise RequestError(refused.code, refused.message)
-            return AdmittedCommand(command, added, {})
+            return AdmittedCommand(command, max(0, added), {})
         total, refused_parts = 0, {}
         for place, part in enumerate(command.commands):
             added = growth(state, part)

@@ -99,7 +99,8 @@ class MetadataStore:
         """Have the command committed and applied on this node.
 
         Raises RequestError when it is refused (a Batch reports each part in its outcome instead) and when the
-        time runs out, in which case it may still be applied later; Unavailable when nobody took it.
+        time runs out, in which case it may still be applied later; Unavailable when nobody took it, or when
+        the leader was lost before it said so: then it may be applied, too.
         """
         self._refuse_too_new(command)
         admitted = self.budget.admit(self.state, command)

@@ -17,7 +17,7 @@ from typing import Final
 import duckdb
 
 from chronik.query.messages import QueryError
-from chronik.query.tables import PartitionColumns, TopicColumns
+from chronik.query.tables import OWN_FOLDERS, PartitionColumns, TopicColumns
 
 __all__ = ["KeptColumns", "spare_bytes"]
 
@@ -38,7 +38,10 @@ class KeptColumns:
     def __init__(self, root: Path, bytes_max: int) -> None:
         self._root = root
         self._bytes_max = bytes_max
+        self._disk = threading.Lock()
+        """Of those who look for, measure or delete files, which takes a while. Taken before `_lock`."""
         self._lock = threading.Lock()
+        """Of what is known about them. Never held while files are touched: the event loop takes it, too."""
         self._topics: dict[str, TopicColumns] = {}
         self._users: Counter[str] = Counter()
         """Running queries by name of the topic's folder."""
@@ -51,17 +54,20 @@ class KeptColumns:
         """Topics whose columns went for want of room."""
 
     def hold(self, name: str, topic_id: str, held: list[TopicColumns]) -> TopicColumns:
-        """The columns of a topic, which stay until what is in `held` is released."""
-        with self._lock:
+        """The columns of a topic, which stay until what is in `held` is released. Blocking."""
+        with self._disk:
             topic = self._topics.get(name)
             if topic is None or topic.topic_id != topic_id:
-                topic = self._topics[name] = TopicColumns(self._root, name, topic_id)
-            self._users[topic.folder.name] += 1
-            self._used[topic.folder.name] = next(self._uses)
-            held.append(topic)
+                topic = TopicColumns(self._root, name, topic_id)
+            with self._lock:
+                self._topics[name] = topic
+                self._users[topic.folder.name] += 1
+                self._used[topic.folder.name] = next(self._uses)
+                held.append(topic)
             return topic
 
     def release(self, held: Collection[TopicColumns]) -> None:
+        """Never waits for the disk."""
         with self._lock:
             self._users.subtract(topic.folder.name for topic in held)
 
@@ -72,13 +78,15 @@ class KeptColumns:
     def make_room(self) -> bool:
         """Drop columns that nobody reads, longest unused first, until there is room. False if that is not
         enough. Blocking."""
-        with self._lock:
+        with self._disk:
             sizes = {path.name: _size(path) for path in self._root.iterdir() if path.is_dir()}
-            for name in sorted(sizes, key=lambda name: self._used.get(name, 0)):
+            with self._lock:
+                oldest_first = sorted(sizes, key=lambda name: self._used.get(name, 0))
+            for name in oldest_first:
                 if not self._is_over(sum(sizes.values())):
                     break
-                if not name.startswith(".") and self._users[name] <= 0:
-                    self._drop(name)
+                if name not in OWN_FOLDERS and self._forget(name):
+                    shutil.rmtree(self._root / name, ignore_errors=True)
                     del sizes[name]
             self.bytes = sum(sizes.values())
             return not self._is_over(self.bytes)
@@ -97,11 +105,16 @@ class KeptColumns:
     def _is_over(self, size: int) -> bool:
         return size > self._bytes_max or spare_bytes(self._root) < 0
 
-    def _drop(self, folder: str) -> None:
-        self._topics = {name: topic for name, topic in self._topics.items() if topic.folder.name != folder}
-        self._used.pop(folder, None)
-        self.dropped += 1
-        shutil.rmtree(self._root / folder, ignore_errors=True)
+    def _forget(self, folder: str) -> bool:
+        """False if a query reads it. Nobody begins to while `_disk` is held."""
+        with self._lock:
+            if self._users[folder] > 0:
+                return False
+            topics = self._topics.items()
+            self._topics = {name: topic for name, topic in topics if topic.folder.name != folder}
+            self._used.pop(folder, None)
+            self.dropped += 1
+            return True
 
 
 def _size(folder: Path) -> int:

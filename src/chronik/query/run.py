@@ -25,20 +25,27 @@ from chronik.query.messages import QueryError
 from chronik.query.pushdown import PushdownPlan, constant_query, plan_of
 from chronik.query.results import write_result
 from chronik.query.statement import Tree, read_statement
-from chronik.query.tables import PartitionColumns, TopicColumns, literal, quoted, single, table_source
+from chronik.query.tables import (
+    ONCE,
+    SPILL,
+    PartitionColumns,
+    TopicColumns,
+    literal,
+    quoted,
+    single,
+    table_source,
+)
 
 log = logging.getLogger(__name__)
 
-__all__ = ["AT_ONCE", "ONCE", "SPILL", "FilesMoved", "QueryLimits", "QueryRun", "describe"]
+__all__ = ["AT_ONCE", "FilesMoved", "QueryLimits", "QueryRun", "describe"]
 
 
 MESSAGE_CHARS_MAX: Final = 2_000
 AT_ONCE: Final = 2
 """Queries that run together and share the memory that SQL may take."""
-SPILL: Final = ".spill"
 SPARE_PART: Final = 2 * AT_ONCE
 """A query may spill this part of what is free: together they fill the half."""
-ONCE: Final = ".once"
 _TRACE: Final = re.compile(r"\s*Stack Trace:.*", re.DOTALL)
 _OUT_OF_MEMORY: Final = "Out of Memory Error"
 """Start of the message of DuckDB's error. Through an Arrow stream it arrives as an OSError."""

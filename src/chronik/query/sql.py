@@ -28,16 +28,22 @@ from chronik.query.kept import KeptColumns
 from chronik.query.messages import QueryError, Stuck, ended
 from chronik.query.pushdown import RowBounds
 from chronik.query.results import FORMATS
-from chronik.query.run import AT_ONCE, ONCE, SPILL, FilesMoved, QueryLimits, QueryRun, describe
+from chronik.query.run import AT_ONCE, FilesMoved, QueryLimits, QueryRun, describe
 from chronik.query.skipping import Skipped
-from chronik.query.tables import FLUSH_BYTES, PartitionColumns, TopicColumns, remove_unknown
+from chronik.query.tables import (
+    FLUSH_BYTES,
+    OWN_FOLDERS,
+    RESULTS,
+    PartitionColumns,
+    TopicColumns,
+    remove_unknown,
+)
 
 __all__ = ["SqlEngine"]
 
 log = logging.getLogger(__name__)
 
 QUERY_CHARS_MAX: Final = 100_000
-RESULTS: Final = ".results"
 MEMORY_PER_FLUSH: Final = 16
 """Memory of a query divided by the bytes that are flushed at once, which pass through JSON and Parquet."""
 TAILS_PER_FLUSH: Final = 2
@@ -79,7 +85,7 @@ class SqlEngine:
         self._skipped = skipped
         self._root = root
         self._archive = None if archive_dir is None else Archive(archive_dir.resolve())
-        for left in (ONCE, SPILL, RESULTS):
+        for left in OWN_FOLDERS:
             shutil.rmtree(root / left, ignore_errors=True)  # of a process that was killed
         root.mkdir(parents=True, exist_ok=True)
         self._connect = connect

@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from chronik.query.column_reader import SCHEMA
 
-__all__ = ["BASE_COLUMNS", "PartitionColumns", "TopicColumns", "quoted", "single", "table_source"]
+__all__ = [
+    *("BASE_COLUMNS", "ONCE", "OWN_FOLDERS", "RESULTS", "SPILL"),
+    *("PartitionColumns", "TopicColumns", "quoted", "remove_unknown", "single", "table_source"),
+]
+
+ONCE: Final = ".once"
+SPILL: Final = ".spill"
+RESULTS: Final = ".results"
+OWN_FOLDERS: Final = frozenset({ONCE, SPILL, RESULTS})
+"""Folders beside those of topics, whose names have an id. A topic's name may begin with a dot, too."""
 
 FLUSH_ROWS: Final = 50_000
 FLUSH_BYTES: Final = 32 * 1024 * 1024
@@ -219,5 +228,5 @@ def remove_unknown(root: Path, known: set[str]) -> None:
     """Columns of topics that are gone."""
     with contextlib.suppress(FileNotFoundError):
         for path in root.iterdir():
-            if path.is_dir() and path.name not in known and not path.name.startswith("."):
+            if path.is_dir() and path.name not in known and path.name not in OWN_FOLDERS:
                 shutil.rmtree(path, ignore_errors=True)

@@ -12,7 +12,11 @@ from typing import Final, NamedTuple
 
 ACK_SLOT_SECONDS: Final = 0.1
 """At most one acknowledgement per slot is remembered: the last one."""
-ACKS_KEPT_MAX: Final = 64
+ACKS_KEPT_MAX: Final = 16
+"""A leader keeps as many for each follower of each partition, and no budget counts them: few."""
+_NO_ENDS: Final = array("q")
+_NO_TIMES: Final = array("d")
+"""Shared by those that have not closed a slot yet. Never written to."""
 
 
 class AckTime(NamedTuple):
@@ -46,8 +50,8 @@ class FollowerProgress:
         self._mark_time = now
         self._acked_time = self._slot_time = now
         """When `acked_end` was reported, and when the slot of that began."""
-        self._ack_ends = array("q")
-        self._ack_times = array("d")
+        self._ack_ends = _NO_ENDS
+        self._ack_times = _NO_TIMES
         """Last acknowledgement of each earlier slot, ascending; older ones are sparser."""
 
     def starts_at(self, offset: int) -> None:
@@ -58,7 +62,7 @@ class FollowerProgress:
         place = bisect_left(self._ack_ends, offset)
         if place < len(self._ack_ends):
             self._acked_time = self._ack_times[place]
-        del self._ack_ends[place:], self._ack_times[place:]
+            del self._ack_ends[place:], self._ack_times[place:]
 
     def acknowledged(self, end_offset: int, log_end_offset: int, now: float) -> None:
         if end_offset > self.acked_end:
@@ -74,6 +78,8 @@ class FollowerProgress:
         self._slot_time = now
         if self.acked_end < 0:
             return
+        if self._ack_ends is _NO_ENDS:
+            self._ack_ends, self._ack_times = array("q"), array("d")
         self._ack_ends.append(self.acked_end)
         self._ack_times.append(self._acked_time)
         if len(self._ack_ends) > ACKS_KEPT_MAX:

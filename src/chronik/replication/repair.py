@@ -67,6 +67,11 @@ class Repairs:
             await asyncio.sleep(wait)
         if not partition.is_damaged:
             return  # removed, or given a log anew
+        if not any(segment is damage.segment for segment in log_.segments):
+            # Retention, a deletion or compaction took it while this waited. A read tells of what is left.
+            log.info("%s: the damaged segment is no longer there, nothing to repair", partition.tp)
+            partition.repair_failed()
+            return
         try:
             find = partial(sound_until, list(log_.segments), damage.segment)
             partition.repair_from(await log_.disk.run(IoThread.READ, find))

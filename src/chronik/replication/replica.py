@@ -245,7 +245,8 @@ class Replica:
         self._reset_from = offset
 
     def repair_failed(self) -> None:
-        """No other replica can take over: the lost records stay lost, and readers skip them."""
+        """No other replica can take over: the lost records stay lost, and readers skip them. Or the damaged
+        segment is gone."""
         self.is_damaged = False
         self._reset_from = -1
 

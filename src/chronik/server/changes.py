@@ -1,7 +1,8 @@
 """Which Kafka requests change something besides records and offsets, and what they changed, by their answers.
 
 A change counts where the answer reports no error, and where it leaves open what happened: a request that ran
-out of time may still be carried out. What was refused, by an ACL or for another reason, counts as no change.
+out of time may still be carried out, and one whose connection to the leader broke may have been. An entry too
+many does no harm. What was refused, by an ACL or for another reason, counts as no change.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from chronik.model import ErrorCode, RequestError, Unavailable
+from chronik.model import ErrorCode, RequestError
 from chronik.wire.api import ApiKey
 
 __all__ = ["CHANGES", "NAME_CHARS_MAX", "changed_by", "joined", "may_have_changed", "names_in"]
@@ -47,9 +48,12 @@ _LISTS: Final = (
 )
 _NAMES: Final = ("name", "topic", "resource_name", "resource_name_filter", "group_id", "user", "feature")
 _UNDECIDED: Final = frozenset(
-    {ErrorCode.request_timed_out, ErrorCode.unknown_server_error, ErrorCode.kafka_storage_error}
+    {
+        *(ErrorCode.request_timed_out, ErrorCode.unknown_server_error, ErrorCode.kafka_storage_error),
+        *(ErrorCode.not_controller, ErrorCode.coordinator_not_available),
+    }
 )
-"""Errors after which a change may be made all the same."""
+"""Errors after which a change may be made all the same. Handlers answer the last two for Unavailable."""
 
 _Fields: TypeAlias = Mapping[str, Any]
 _Part: TypeAlias = tuple[str, Iterable[int]]
@@ -71,9 +75,7 @@ def changed_by(api_key: ApiKey, request: Any, fields: _Fields) -> str | None:
 
 def may_have_changed(error: BaseException) -> bool:
     """Whether a handler that ended so may have changed something."""
-    if isinstance(error, RequestError):
-        return error.code in _UNDECIDED
-    return not isinstance(error, Unavailable)
+    return not isinstance(error, RequestError) or error.code in _UNDECIDED
 
 
 def names_in(request: Any) -> str:

@@ -11,6 +11,7 @@ the same topic, and the same brokers are alive.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -26,14 +27,30 @@ __all__ = ["TopicAnswers", "describe_partition", "describe_topic"]
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 ENTRY_BYTES: Final = 300
 """What keeping one costs besides its bytes."""
+_NOTHING: Final = Encoded()
+
+
+class _Kept:
+    __slots__ = ("answer", "call", "topic")
+
+    def __init__(self, topic: Topic, answer: Encoded, call: int) -> None:
+        self.topic = topic
+        self.answer = answer
+        self.call = call
+        """The last one that used it."""
 
 
 class TopicAnswers:
-    """The newest of them, up to `KEPT_BYTES_MAX`."""
+    """Those that were used last, up to `KEPT_BYTES_MAX`.
+
+    What a call uses never gives way to what the same call adds: else requests for all topics, always in the
+    same order, would find nothing any more as soon as one topic did not fit.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int, int], tuple[Topic, Encoded]] = {}
-        """By topic, version and authorized operations; the oldest first."""
+        self._kept: OrderedDict[tuple[str, int, int], _Kept] = OrderedDict()
+        """By topic, version and authorized operations; the longest unused first."""
+        self._call = 0
         self._alive: frozenset[NodeId] = frozenset()
         self.kept_bytes = 0
 
@@ -45,27 +62,46 @@ class TopicAnswers:
         if alive != self._alive:
             self._kept.clear()
             self._alive, self.kept_bytes = alive, 0
-        return [self._encoded(state, topic, version, operations) for topic, operations in wanted]
+        self._call = call = self._call + 1
+        kept, answers = self._kept, list[Encoded]()
+        missing: list[tuple[int, Topic, int]] = []
+        for topic, operations in wanted:
+            key = topic.name, version, operations
+            known = kept.get(key)
+            if known is None or known.topic is not topic:
+                missing.append((len(answers), topic, operations))
+                answers.append(_NOTHING)
+                continue
+            if known.call != call:
+                known.call = call
+                kept.move_to_end(key)
+            answers.append(known.answer)
+        # Only now: everything that this call uses is marked, so none of it goes to make room.
+        for place, topic, operations in missing:
+            answers[place] = self._made(state, topic, version, operations)
+        return answers
 
-    def _encoded(self, state: ClusterState, topic: Topic, version: int, operations: int) -> Encoded:
-        key = topic.name, version, operations
-        known = self._kept.get(key)
-        if known is not None:
-            if known[0] is topic:
-                return known[1]
-            self._forget(key)
+    def _made(self, state: ClusterState, topic: Topic, version: int, operations: int) -> Encoded:
         fields = describe_topic(state, topic, operations)
         answer = encode_element(ApiKey.METADATA, version, "topics", fields)
-        if _cost(answer) <= KEPT_BYTES_MAX:
-            self._kept[key] = topic, answer
+        key = topic.name, version, operations
+        if key in self._kept:  # as the topic was before, or it is asked for twice
+            self._forget(key)
+        if self._makes_room(_cost(answer)):
+            self._kept[key] = _Kept(topic, answer, self._call)
             self.kept_bytes += _cost(answer)
-            while self.kept_bytes > KEPT_BYTES_MAX:
-                self._forget(next(iter(self._kept)))
         return answer
 
+    def _makes_room(self, size: int) -> bool:
+        while self.kept_bytes + size > KEPT_BYTES_MAX:
+            longest_unused = next(iter(self._kept.items()), None)
+            if longest_unused is None or longest_unused[1].call == self._call:
+                return False
+            self._forget(longest_unused[0])
+        return True
+
     def _forget(self, key: tuple[str, int, int]) -> None:
-        _, answer = self._kept.pop(key)
-        self.kept_bytes -= _cost(answer)
+        self.kept_bytes -= _cost(self._kept.pop(key).answer)
 
 
 def _cost(answer: Encoded) -> int:

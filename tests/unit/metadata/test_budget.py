@@ -104,6 +104,20 @@ async def test_what_is_under_way_counts() -> None:
     assert store.budget.under_way == 0
 
 
+async def test_what_a_command_under_way_frees_is_no_room_yet() -> None:
+    """It may fail, or be applied after what would have used the room."""
+    store, log = make(4 * KIB)
+    await store.submit(config("v" * 3 * KIB))
+    log.held = True
+    removal = asyncio.create_task(store.submit(config(None)))
+    await asyncio.sleep(0)
+    assert store.budget.under_way == 0
+    assert await refusal(store, user("a" * 2 * KIB))
+    log.release(log.entries[-1])
+    await removal
+    assert store.budget.under_way == 0
+
+
 async def test_an_entry_that_adds_has_a_longest_length_and_one_that_removes_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,7 +15,7 @@ from chronik.query import kept as keeping
 from chronik.query.kept import KeptColumns, spare_bytes
 from chronik.query.messages import QueryError
 from chronik.query.run import QueryRun, spill_bytes_max
-from chronik.query.tables import TopicColumns
+from chronik.query.tables import TopicColumns, remove_unknown
 from tests.unit.query.test_statement import Limits
 from tests.unit.query.test_tables import batch
 
@@ -89,6 +91,53 @@ def test_columns_of_a_former_process_count_and_go_first(
     kept = KeptColumns(tmp_path / "sql", 3 * former.bytes // 2)
     kept.release(write(kept, "a", connection))
     assert topics(tmp_path / "sql") == {"a"}
+
+
+def test_columns_of_a_topic_whose_name_begins_with_a_dot_go_too(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection
+) -> None:
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "one").mkdir()
+    kept = KeptColumns(tmp_path / "sql", 3 * size_of_one(tmp_path / "one", connection) // 2)
+    for name in (".foo", ".once", "a"):
+        kept.release(write(kept, name, connection))
+    assert {path.name for path in (tmp_path / "sql").iterdir()} == {"a.1"}
+
+
+def test_columns_of_topics_that_are_gone_go_and_what_queries_need_stays(tmp_path: Path) -> None:
+    for name in (".foo.1", ".bar.1", "a.1", ".once", ".spill", ".results"):
+        (tmp_path / name).mkdir()
+    remove_unknown(tmp_path, {".bar.1"})
+    assert {path.name for path in tmp_path.iterdir()} == {".bar.1", ".once", ".spill", ".results"}
+
+
+def test_what_is_released_never_waits_for_the_disk(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop releases; while it waits, the node's pings get no answer."""
+    kept = KeptColumns(tmp_path, GIB)
+    for name in "ab":
+        kept.release(write(kept, name, connection))
+    waited: list[tuple[str, bool]] = []
+
+    def releasing(name: str, work: Any) -> Any:
+        def wrapped(*given: Any, **options: Any) -> Any:
+            thread = threading.Thread(target=kept.release, args=([],), daemon=True)
+            thread.start()
+            thread.join(10)
+            waited.append((name, thread.is_alive()))
+            return work(*given, **options)
+
+        return wrapped
+
+    monkeypatch.setattr(keeping, "_size", releasing("measure", keeping._size))
+    monkeypatch.setattr(keeping.shutil, "rmtree", releasing("delete", keeping.shutil.rmtree))
+    kept.hold("a", "2", [])  # the topic was made anew
+    assert topics(tmp_path) == {"b"}
+    kept._bytes_max = 0
+    assert kept.make_room() is True
+    assert topics(tmp_path) == set()
+    assert waited == [("delete", False), ("measure", False), ("delete", False)]
 
 
 def test_sql_leaves_a_part_of_the_disk_free(

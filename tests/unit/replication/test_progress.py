@@ -41,6 +41,28 @@ def test_what_a_follower_lost_is_not_acknowledged() -> None:
     assert progress.when_acknowledged(16) == (2.0, 4.0)
 
 
+def test_a_follower_of_an_idle_partition_keeps_no_times() -> None:
+    """A node may lead 100,000 partitions, and most of them are idle."""
+    first, second = FollowerProgress(0, now=0.0), FollowerProgress(0, now=0.0)
+    for progress in (first, second):
+        acknowledge(progress, (7, 1.0), (7, 2.0))
+        progress.starts_at(3)
+    assert first._ack_ends is second._ack_ends
+    assert first._ack_times is second._ack_times
+    acknowledge(first, (8, 3.0), (9, 4.0))
+    assert first.when_acknowledged(8) == (3.0, 4.0)
+    assert not second._ack_ends
+    assert not second._ack_times
+
+
+def test_few_times_are_kept_of_a_busy_partition() -> None:
+    progress = FollowerProgress(0, now=0.0)
+    for number in range(1, 10_000):
+        acknowledge(progress, (number, float(number)))
+    kept = (progress._ack_ends, progress._ack_times)
+    assert sum(len(one) * one.itemsize for one in kept) <= 16 * 16
+
+
 steps = st.lists(
     st.tuples(st.sampled_from([0.001, 0.05, 0.2, 5.0]), st.integers(0, 20), st.integers(0, 30)), max_size=400
 )

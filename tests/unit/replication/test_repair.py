@@ -104,6 +104,27 @@ async def test_a_reader_skips_nothing_however_often_the_disk_was_damaged(tmp_pat
         await repairs.stop()
 
 
+async def test_a_log_that_lost_its_damaged_segment_while_the_repair_waited_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention had deleted it, and the repair emptied the sound rest."""
+    damaged = (await fill(tmp_path))[1]
+    flip_bit(damaged, 150)
+    around, cuts = Remembering(), list[int]()
+    monkeypatch.setattr(Partition, "repair_from", lambda _self, offset: cuts.append(offset))
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store, context(around)).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, (1, 2), 1, 1))
+        with pytest.raises(RequestError):
+            await partition.read(int(damaged.stem), 10_000, partition.log_end_offset)
+        await partition.log.advance_start(partition.log.segments[2].base_offset)
+        partition.log.schedule_delete(partition.log.take_before_start())
+        repairs = Repairs(cast(MetadataStore, SimpleNamespace(state=ClusterState())))
+        await repairs._repair(partition, around.begun[0], 0.0)
+        assert cuts == []
+        assert not partition.is_damaged
+
+
 def test_a_disk_that_goes_on_losing_records_is_rewritten_less_and_less_often() -> None:
     waits = [wait_seconds(number) for number in range(1, 30)]
     assert waits[:6] == [0, 0, 0, 1, 2, 4]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, Unavailable
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.changes import CHANGES
-from chronik.server.handlers import all_handlers
+from chronik.server.changes import CHANGES, changed_by
+from chronik.server.handlers import all_handlers, delete_acls
 from chronik.wire.api import ApiKey
 from tests.unit.server.test_gate import ACL, ACL_FILTER, MARKER, REQUESTS, Closed, acl
 
@@ -138,13 +139,47 @@ def test_what_ran_out_of_time_is_noted_since_it_may_be_carried_out() -> None:
     assert harness.changes() == [("create_topics", "new-mine")]
 
 
-def test_nobody_took_it_so_it_is_no_change() -> None:
+def test_what_was_committed_is_noted_though_the_leader_did_not_answer() -> None:
     harness = Audited()
     harness.allow_all()
-    harness.log.unavailable = True
+    append = harness.log.append
+
+    async def broken(data: bytes) -> int:
+        await append(data)
+        raise Unavailable("the connection to node 2 broke")
+
+    harness.log.append = broken  # type: ignore[method-assign]
     answer = harness.call(ApiKey.CREATE_TOPICS, 7, topics=[NEW[0]], timeout=1000)
     assert answer.topics[0].error_code == ErrorCode.not_controller
-    assert harness.changes() == []
+    assert "new-mine" in harness.store.state.topics
+    assert harness.changes() == [("create_topics", "new-mine")]
+
+
+def test_a_request_of_several_entries_is_noted_though_the_leader_is_lost_after_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delete_acls, "ACLS_AT_ONCE", 1)
+    harness = Audited()
+    harness.allow_all()
+    held, append = len(harness.store.state.security.acls), harness.log.append
+
+    async def once(data: bytes) -> int:
+        harness.log.unavailable = len(harness.store.state.security.acls) < held
+        return await append(data)
+
+    harness.log.append = once  # type: ignore[method-assign]
+    everything = {**ACL_FILTER, "resource_type_filter": 1, "resource_name_filter": None}
+    answer = harness.call(ApiKey.DELETE_ACLS, 3, filters=[everything])
+    assert answer.filter_results[0].error_code == ErrorCode.not_controller
+    assert len(harness.store.state.security.acls) == held - 1
+    assert [action for action, _ in harness.changes()] == ["delete_acls"]
+
+
+def test_groups_whose_coordinator_did_not_answer_may_be_deleted() -> None:
+    codes = (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
+    results = [{"group_id": code.name, "error_code": code} for code in codes]
+    noted = changed_by(ApiKey.DELETE_GROUPS, SimpleNamespace(), {"results": results})
+    assert noted == "coordinator_not_available"
 
 
 @pytest.mark.parametrize(("principal", "is_noted"), [("Node:2", False), ("User:mallory", True)])

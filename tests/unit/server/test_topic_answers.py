@@ -55,13 +55,11 @@ def test_kept_answers_are_those_that_would_be_made_anew(
             for version, operations in asked:
                 assert kept(answers, state, version, operations) == anew(state, version, operations)
             assert answers.kept_bytes <= bytes_max
-            assert answers.kept_bytes == sum(len(data) + 300 for _, data in answers._kept.values())
+            assert answers.kept_bytes == sum(len(one.answer) + 300 for one in answers._kept.values())
 
 
-def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness()
-    harness.topic("one")
-    two = harness.topic("two")
+def noting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of topics, as they are described."""
     described: list[str] = []
 
     def noted(state: ClusterState, topic: Any, operations: int) -> dict[str, Any]:
@@ -69,6 +67,51 @@ def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
         return describe_topic(state, topic, operations)
 
     monkeypatch.setattr(topic_answers, "describe_topic", noted)
+    return described
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_one_topic_too_many_leaves_the_others_kept(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """Requests for all topics, in the same order each time, found nothing at all."""
+    harness = Harness()
+    names = [f"topic-{number}" for number in range(20)]
+    for name in names:
+        harness.topic(name)
+    described = noting(monkeypatch)
+    state, answers = harness.store.state, TopicAnswers()
+    kept(answers, state, 12, 0)
+    monkeypatch.setattr(topic_answers, "KEPT_BYTES_MAX", answers.kept_bytes - 1)
+    answers = TopicAnswers()
+    if late:  # the topic without a place is asked for first
+        answers.encoded(state, 12, [(state.topics[name], 0) for name in names[1:]])
+    else:
+        kept(answers, state, 12, 0)
+    for _ in range(3):
+        described.clear()
+        assert kept(answers, state, 12, 0) == anew(state, 12, 0)
+        assert described == [names[0] if late else names[-1]]
+    assert answers.kept_bytes < topic_answers.KEPT_BYTES_MAX
+
+
+def test_a_version_that_nobody_asks_for_any_more_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    for number in range(20):
+        harness.topic(f"topic-{number}")
+    state, answers = harness.store.state, TopicAnswers()
+    kept(answers, state, 12, 0)
+    monkeypatch.setattr(topic_answers, "KEPT_BYTES_MAX", answers.kept_bytes)
+    for version in (9, 12):
+        kept(answers, state, version, 0)
+    described = noting(monkeypatch)
+    kept(answers, state, 12, 0)
+    assert described == []
+
+
+def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    harness.topic("one")
+    two = harness.topic("two")
+    described = noting(monkeypatch)
     for _ in range(3):
         response = harness.call(ApiKey.METADATA, 12, topics=None)
         assert {topic.name for topic in response.topics} == {"one", "two"}
