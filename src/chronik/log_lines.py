@@ -55,3 +55,7 @@ class RepeatingLine:
             self._logger.log(self._level, self._message + "%s", *args, again)
         else:
             self._logger.log(self._level, self._message, *args)
+
+    def forget(self) -> None:
+        """Log the next line about any subject, however recently there was one."""
+        self._logged.clear()

@@ -14,7 +14,7 @@ import pytest
 from chronik.links.certificates import NodeTls
 from chronik.links.connections import Acceptor, Dialer
 from chronik.links.handshake import LinkIdentity
-from chronik.links.link import Link
+from chronik.links.link import Link, _refused, _stranger
 from chronik.links.tls_port import HANDSHAKES_MAX
 from tests.process import HOST
 from tests.security.nodes import certificates, node_tls, until
@@ -80,6 +80,13 @@ class Ends:
         for dialer in self._dialers:
             await dialer.stop()
         await self.acceptor.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_before() -> None:
+    """What an earlier test was refused for would keep the lines of a later one back for a minute."""
+    _refused.forget()
+    _stranger.forget()
 
 
 @contextlib.asynccontextmanager
