@@ -32,7 +32,7 @@ def ratios(values: dict[str, list[float]]) -> list[float]:
 def draw(measured: Mapping[str, Mapping[str, dict[str, list[float]]]], target: Path) -> None:
     mpl.rcParams.update({"svg.hashsalt": "chronik", "svg.fonttype": "none", "font.family": "sans-serif"})
     names = [name for name in next(iter(measured.values())) if name.startswith(LOADS)]
-    figure, axes = plt.subplots(figsize=(8, 0.62 * len(names) + 1.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 0.62 * len(names) + 1.6), layout="constrained")
     height = 0.8 / len(measured)
     for number, (state, figures) in enumerate(measured.items()):
         label, colour = STATES[state]
@@ -50,6 +50,6 @@ def draw(measured: Mapping[str, Mapping[str, dict[str, list[float]]]], target: P
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("records a second: chronik (synced) ÷ Apache Kafka 4.1")
     axes.set_title(f"chronik beside Apache Kafka, {os.cpu_count()} cores, {platform.machine()}", loc="left")
-    axes.legend(frameon=False, loc="lower right")
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(measured), fontsize=9)
     figure.savefig(target, metadata={"Date": None})
     plt.close(figure)

@@ -32,6 +32,5 @@ def machine() -> str:
     """What the figures were measured on."""
     with open("/proc/meminfo") as meminfo:
         gib = int(meminfo.readline().split()[1]) / 2**20
-    return (
-        f"{os.cpu_count()} cores ({platform.machine()}), {gib:.0f} GiB of memory, Linux {platform.release()}"
-    )
+    linux = platform.release().split("-")[0]
+    return f"{os.cpu_count()} cores ({platform.machine()}), {gib:.0f} GiB of memory, Linux {linux}"
