@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import tantivy
 
 from chronik.published.documents import FORMAT, read_manifest
 from chronik.published.paths import Paths
-from chronik.query.index import IndexDamaged, IndexSnapshot, verify
+from chronik.query.index import IndexDamaged, IndexSnapshot, open_index, verify
 
 __all__ = ["History", "PublishedIndex"]
 
@@ -39,7 +38,7 @@ class PublishedIndex:
             for file in path.iterdir():
                 if file.suffix != ".lock":
                     (view / file.name).symlink_to(file.resolve())
-            index = tantivy.Index.open(str(view))
+            index = open_index(view)
         except (ValueError, OSError) as error:
             raise IndexDamaged(str(error)) from error
         index.config_reader("manual")

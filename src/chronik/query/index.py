@@ -11,7 +11,7 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -31,6 +31,7 @@ __all__ = [
     "Span",
     "TopicIndex",
     "find",
+    "open_index",
     "snapshot_of",
     "verify",
 ]
@@ -53,6 +54,25 @@ EVERYTHING: Final[Span] = (0, None)
 
 class IndexDamaged(Exception):
     """The files are not what was written; the index is to be built again."""
+
+
+@contextlib.contextmanager
+def panics_as(error: Callable[[], Exception]) -> Iterator[None]:
+    """A panic of tantivy is no Exception, and would end the thread or the process that meets it."""
+    try:
+        yield
+    except BaseException as found:
+        if type(found).__name__ != "PanicException":
+            raise
+        raise error() from found
+
+
+def open_index(path: Path) -> tantivy.Index:
+    """IndexDamaged if its fields, a list without a checksum, are not ours: reading a document would panic."""
+    index = tantivy.Index.open(str(path))
+    if index.schema != index_schema():
+        raise IndexDamaged("its list of fields is not what was written")
+    return index
 
 
 class Hit(NamedTuple):
@@ -97,7 +117,7 @@ class TopicIndex:
                     raise IndexDamaged("it has another format")
                 verify(path)
                 self._paths = Paths.load(path)
-                self._index = tantivy.Index.open(str(path))
+                self._index = open_index(path)
             else:
                 self._paths = Paths()
                 self._paths.save(path)
@@ -106,13 +126,14 @@ class TopicIndex:
         except (ValueError, FileNotFoundError) as error:
             raise IndexDamaged(str(error)) from error
         self._index.config_reader("manual")
-        self._index.reload()
         self._schema = self._index.schema
         self._writer: tantivy.IndexWriter | None = None
         self._documents: Documents | None = None
         self._starts: dict[int, int] = {}
-        self.snapshot = self._look({})
-        self._held = self._partitions()
+        with panics_as(lambda: IndexDamaged("its files contradict each other")):
+            self._index.reload()
+            self.snapshot = self._look({})
+            self._held = self._partitions()
         self._seen: dict[str, tuple[int, int]] = {}
         self.pending = 0
         self.check()
@@ -278,22 +299,19 @@ def find(
         if spans:
             mine = tantivy.Query.const_score_query(_within(index.schema, spans), 0.0)
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, mine)])
-        found = searcher.search(
-            query,
-            max(1, limit),
-            order_by_field=order,
-            order=tantivy.Order.Asc if ascending else tantivy.Order.Desc,
-        )
+        with panics_as(lambda: QueryError(400, "invalid_query", "The search engine cannot run this query.")):
+            found = searcher.search(
+                query,
+                max(1, limit),
+                order_by_field=order,
+                order=tantivy.Order.Asc if ascending else tantivy.Order.Desc,
+            )
+            hits = [
+                _hit(searcher.doc(address), float(value) if order is None else None)
+                for value, address in found.hits[:limit]
+            ]
     except ValueError as error:
         raise QueryError(400, "invalid_query", f"{error}.") from None
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise QueryError(400, "invalid_query", "The search engine cannot run this query.") from error
-    hits = [
-        _hit(searcher.doc(address), float(value) if order is None else None)
-        for value, address in found.hits[:limit]
-    ]
     return Found(_count(found), hits, translator.words)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from chronik.published.paths import PATHS_FILE, PATHS_MAX
 from chronik.query.dsl import Translator
+from chronik.query.history import PublishedIndex
 from chronik.query.index import EVERYTHING, IndexDamaged, TopicIndex, find
 from chronik.query.messages import QueryError
 from chronik.records.reader import Row
@@ -229,7 +230,7 @@ def test_a_segment_that_is_still_being_written_is_no_damage(index: TopicIndex) -
     assert TopicIndex(index.path).span(0) == (0, 7, 7)
 
 
-@pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta", "paths", "no paths"])
+@pytest.mark.parametrize("harm", ["cut", "empty", "gone", "meta", "fields", "paths", "no paths"])
 def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) -> None:
     index.close()
     path = next(path for path in index.path.iterdir() if path.suffix == ".idx")
@@ -243,12 +244,25 @@ def test_files_that_are_cut_or_gone_are_noticed(index: TopicIndex, harm: str) ->
                 one.unlink()
     elif harm == "meta":
         (index.path / "meta.json").write_text("{")
+    elif harm == "fields":
+        meta = json.loads((index.path / "meta.json").read_bytes())
+        (index.path / "meta.json").write_text(json.dumps({**meta, "schema": []}))
     elif harm == "paths":
         (index.path / PATHS_FILE).write_bytes((index.path / PATHS_FILE).read_bytes()[:-1])
     else:
         (index.path / PATHS_FILE).unlink()
     with pytest.raises(IndexDamaged):
         TopicIndex(index.path)
+
+
+def test_a_published_index_with_other_fields_is_damaged(index: TopicIndex, tmp_path: Path) -> None:
+    """tantivy opens it, and panics at the first document."""
+    index.close()
+    assert PublishedIndex(index.path, {}, tmp_path / "view").snapshot.searcher.num_docs == 6
+    meta = json.loads((index.path / "meta.json").read_bytes())
+    (index.path / "meta.json").write_text(json.dumps({**meta, "schema": []}))
+    with pytest.raises(IndexDamaged, match="list of fields"):
+        PublishedIndex(index.path, {}, tmp_path / "view")
 
 
 WORDS = st.sampled_from(["red", "green", "blue", "dark blue"])
