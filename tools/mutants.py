@@ -71,6 +71,13 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "a rebalance does not see which nodes share a machine",
+        "shards",
+        "cluster/operations.py",
+        "Slot(one.broker_id, one.rack) for one",
+        "Slot(one.broker_id) for one",
+    ),
+    Mutant(
         "the watermark ignores followers",
         "cluster",
         "replication/watermark_rule.py",

@@ -47,6 +47,22 @@ class SimCluster:
     def by_id(self, node_id: int) -> SimNode | None:
         return next((node for node in self.nodes if node.settings.node_id == node_id), None)
 
+    def machine_of(self, node: SimNode) -> list[SimNode]:
+        """This node and those that share its machine, which is their rack; a node without a rack is alone."""
+        rack = node.settings.rack
+        return [node] if rack is None else [other for other in self.nodes if other.settings.rack == rack]
+
+    def sharing_a_machine(self) -> list[str]:
+        """Partitions that would lose two replicas with one machine."""
+        out = []
+        machines = {node.settings.node_id: node.settings.rack for node in self.nodes}
+        for node in self.serving():
+            for partition in self.partitions(node):
+                places = [machines[replica] for replica in partition.replicas]
+                if partition.is_leader and len(set(places)) < min(len(places), len(set(machines.values()))):
+                    out.append(f"{partition.tp} has two replicas on a machine: {list(partition.replicas)}")
+        return out
+
     def partitions(self, node: SimNode) -> Iterator[Partition]:
         if node.node is not None and node.is_alive:
             yield from node.node.parts.replicas.all()

@@ -83,6 +83,56 @@ def _crash_all(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     return _nothing
 
 
+def _machine_of(cluster: SimCluster, rng: random.Random) -> list[SimNode]:
+    """Living nodes that share a machine: that of a leader, of the controller, or any."""
+    chosen = _pick(cluster, rng)
+    return cluster.machine_of(chosen) if chosen is not None else []
+
+
+def _crash_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """Power goes, or somebody kills everything; each shard comes back in its own time."""
+    power_lost = rng.random() < 0.7
+    for node in _machine_of(cluster, rng):
+        if node.is_alive:
+            cluster.trace.fault(fault.kind, node.name, str(fault))
+            node.crash(power_lost=power_lost)
+            cluster.revive_later(node, fault.seconds * (0.5 + rng.random()))
+    return _nothing
+
+
+def _pause_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    paused = [node.process for node in _machine_of(cluster, rng) if node.process is not None]
+    for process in paused:
+        cluster.trace.fault(fault.kind, process.name, str(fault))
+        cluster.loop.pause(process)
+
+    def undo() -> None:
+        for process in paused:
+            cluster.loop.resume(process)
+
+    return undo
+
+
+def _cut_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """Its shards reach each other, and perhaps clients, but no other machine."""
+    inside = [node.host for node in _machine_of(cluster, rng)]
+    if not inside:
+        return _nothing
+    outside = [node.host for node in cluster.nodes if node.host not in inside]
+    if rng.random() < 0.3:
+        outside += cluster.client_hosts
+    cut = [pair for one in inside for other in outside for pair in ((one, other), (other, one))]
+    for source, target in cut:
+        cluster.network.block(source, target)
+    cluster.trace.fault(fault.kind, "network", f"{fault}: {' and '.join(inside)}")
+
+    def undo() -> None:
+        for source, target in cut:
+            cluster.network.unblock(source, target)
+
+    return undo
+
+
 def _crash_again(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     """The node dies inside a write, comes back, and soon loses power: was what it found made safe?"""
     node = _pick(cluster, rng)
@@ -373,6 +423,9 @@ ACTIONS: Final[dict[str, Action]] = {
     "crash": _crash,
     "crash inside a write": _crash_inside,
     "crash of all": _crash_all,
+    "crash of a machine": _crash_machine,
+    "pause of a machine": _pause_machine,
+    "machine cut off": _cut_machine,
     "crash after a crash": _crash_again,
     "power loss on a slow disk": _slow_death,
     "power loss inside a large round": _large_round,

@@ -41,7 +41,7 @@ class Operator:
             return
         own = next(peer for peer in settings.peers if peer.id == settings.node_id)
         entry = {"node_id": own.id, "kafka": str(own.kafka), "wal": str(own.wal), "raft": str(own.raft)}
-        await self._insist("add", lambda node: node.add_node(entry))
+        await self._insist("add a node", lambda node: node.add_node(entry))
         newcomer = cluster.join(settings)
         cluster.trace.fault("node joins", newcomer.name, "joins")
         await cluster.comes(lambda: newcomer.is_serving or recorder.stopping, 5.0)
@@ -53,7 +53,7 @@ class Operator:
         victim = rng.choice(cluster.nodes)
         cluster.leaving = victim
         cluster.trace.fault("node leaves", victim.name, "is to leave")
-        await self._insist("remove", lambda node: node.remove_node(victim.settings.node_id))
+        await self._insist("remove a node", lambda node: node.remove_node(victim.settings.node_id))
         await cluster.retire(victim, is_killed=rng.random() < 0.5)
 
     async def change_voters(self) -> None:
@@ -64,7 +64,14 @@ class Operator:
             node = rng.choice(self._cluster.nodes)
             number, is_up = node.settings.node_id, rng.random() < 0.5
             self._cluster.trace.fault("vote given" if is_up else "vote taken", node.name, "by an operator")
-            await self._ask("promote" if is_up else "demote", partial(_vote, number, is_up))
+            await self._ask("promote a node" if is_up else "demote a node", partial(_vote, number, is_up))
+
+    async def keep_even(self) -> None:
+        """Have replicas and leaders spread over machines again and again, the last time for sure."""
+        while not self._recorder.stopping:
+            await asyncio.sleep(0.5 + 2.0 * self._rng.random())
+            await self._ask("rebalance", lambda node: node.rebalance())
+        await self._insist("rebalance", lambda node: node.rebalance())
 
     async def _insist(self, what: str, wish: _Wish) -> None:
         """Ask until it is done. Commands say where things should be in the end: asking twice does no harm."""
@@ -73,9 +80,7 @@ class Operator:
             if deadline is None and self._recorder.stopping:
                 deadline = self._cluster.loop.now + _HEALED_SECONDS_MAX
             if deadline is not None and self._cluster.loop.now > deadline:
-                raise TimeoutError(
-                    f"{_HEALED_SECONDS_MAX:.0f} s after everything was healed: cannot {what} a node"
-                )
+                raise TimeoutError(f"{_HEALED_SECONDS_MAX:.0f} s after everything was healed: cannot {what}")
             await asyncio.sleep(0.2)
 
     async def _ask(self, what: str, wish: _Wish) -> bool:
@@ -95,7 +100,7 @@ class Operator:
             request.cancel()
             return False
         error = None if request.cancelled() else request.result()
-        self._cluster.trace.tell(node.name, f"was asked to {what} a node: {error or 'done'}")
+        self._cluster.trace.tell(node.name, f"was asked to {what}: {error or 'done'}")
         return not request.cancelled() and (error is None or _is_done_already(error))
 
 

@@ -3,8 +3,9 @@
 A scenario is a table of what may happen. `storage` is one node on a disk that fails in every way, `torn` one
 that loses power inside of large writes; `cluster` is three nodes with everything that can happen to them and
 between them; `members` is the same with a fourth node that joins, and one of the four that leaves;
-`observers` are five nodes of which three vote, and those that vote change; `strangers` is `cluster` with
-somebody between the nodes who records, replays and alters what they say.
+`observers` are five nodes of which three vote, and those that vote change; `shards` are three machines of
+two nodes each, which fail together; `strangers` is `cluster` with somebody between the nodes who records,
+replays and alters what they say.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Scenario:
     """Share of seeds in which thousands of records go to one partition."""
     voter_replace_ms: tuple[int, ...] = (600_000,)
     """How long a voter may be away before another node votes in its place."""
+    shards: int = 1
+    """Nodes of a machine, which share its rack, its power and its network."""
     has_stranger: bool = False
     """Somebody on the network attacks the ports between nodes."""
     always: tuple[SendPlan, ...] = ()
@@ -160,7 +163,25 @@ STRANGERS: Final = replace(
 )
 """Recorded conversations, altered frames, and a holder of the secret on the WAL and Raft ports."""
 
-SCENARIOS: Final = {each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, ROT, STRANGERS, TORN)}
+SHARDS: Final = replace(
+    CLUSTER,
+    name="shards",
+    node_count=6,
+    shards=2,
+    weights={
+        **CLUSTER.weights,
+        "crash of a machine": 3,
+        "pause of a machine": 1,
+        "machine cut off": 2,
+    },
+    churn={"group": 1, "topics": 1, "configs": 1, "": 2},
+    flood_chance=0.0,
+)
+"""A machine takes both of its shards along; a partition keeps its replicas on different machines."""
+
+SCENARIOS: Final = {
+    each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, ROT, SHARDS, STRANGERS, TORN)
+}
 
 
 @dataclass(slots=True)
@@ -269,6 +290,7 @@ class _ScenarioRun:
                 replica_window_bytes=window_bytes,
                 voter_replace_ms=voter_replace_ms,
                 peers=peers if count > 1 else (),
+                rack=f"machine-{(number - 1) // self.scenario.shards}" if self.scenario.shards > 1 else None,
             )
             for number in range(1, count + 1)
         ]
@@ -324,6 +346,8 @@ class _ScenarioRun:
             self._stranger.is_stopping = True
         await asyncio.gather(*self._loads)
         await self.cluster.converge()
+        if self.scenario.shards > 1:
+            self.result.failures += self.cluster.sharing_a_machine()
         if self._stranger is not None:
             await asyncio.sleep(2 * BEAT_SECONDS)  # the next sign of life tells that a frame was touched
             self.result.failures += self._stranger.failures + self._stranger.survivors()
@@ -405,6 +429,9 @@ class _ScenarioRun:
         if self.world.rng("pipelined").random() < 0.3:
             load = pipelined.transact_pipelined(recorder, "t1", self.world.rng("t1"), 0.1)
             self._load("t1", load)
+        if self.scenario.shards > 1:
+            work = Operator(self.cluster, recorder, self.world.rng("operator")).keep_even()
+            self._loads.append(self.world.loop.create_task(work))
         self._start_churn(recorder)
 
     def _start_churn(self, recorder: Recorder) -> None:
