@@ -29,7 +29,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-history bench-large bench-partitions bench-profiles bench-shards bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-soak bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -195,6 +195,12 @@ bench-history: setup ## produce latency while others read a gigabyte of history 
 
 bench-tls: setup ## TLS beside Apache Kafka's TLS, and ACLs on beside off; fails below its aims (ARGS=--quick for a short form)
 	$(BIN)/python -m bench.tls $(ARGS)
+
+bench-curves: setup ## how cost grows with partitions, connections, consumers, members and log size, beside Apache Kafka
+	$(BIN)/python -m bench.curves $(ARGS)
+
+bench-soak: setup ## half an hour at 70 % of the peak: latency, memory and descriptors must stay flat
+	$(BIN)/python -m bench.soak $(ARGS)
 
 bench-spark: setup ## the data source beside the official Kafka connector (ARGS="--records 1000000" for a short form)
 	$(BIN)/python -m bench.spark $(ARGS)

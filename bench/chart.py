@@ -53,3 +53,38 @@ def draw(measured: Mapping[str, Mapping[str, dict[str, list[float]]]], target: P
     figure.legend(frameon=False, loc="outside lower center", ncols=len(measured), fontsize=9)
     figure.savefig(target, metadata={"Date": None})
     plt.close(figure)
+
+
+def draw_curves(
+    measured: Mapping[str, Mapping[str, Mapping[str, Mapping[int, list[float]]]]], target: Path
+) -> None:
+    """A panel for each figure, both axes by powers of ten."""
+    mpl.rcParams.update({"svg.hashsalt": "chronik", "svg.fonttype": "none", "font.family": "sans-serif"})
+    panels = [(name, figure, values) for name, costs in measured.items() for figure, values in costs.items()]
+    columns = 3
+    lines = -(-len(panels) // columns)
+    figure, grid = plt.subplots(
+        lines, columns, figsize=(11, 2.6 * lines), layout="constrained", squeeze=False
+    )
+    for axes, (name, title, by_broker) in zip(grid.flat, panels, strict=False):
+        for broker, label, colour in (
+            ("kafka", "Apache Kafka 4.1", "#888888"),
+            ("chronik", "chronik", "#2a78d6"),
+        ):
+            values = by_broker.get(broker, {})
+            sizes = sorted(values)
+            axes.plot(
+                sizes,
+                [max(statistics.median(values[size]), 1e-3) for size in sizes],
+                marker="o",
+                color=colour,
+                label=label,
+            )
+        axes.set(xscale="log", yscale="log", title=title, xlabel=name)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, alpha=0.3)
+    for axes in grid.flat[len(panels) :]:
+        axes.axis("off")
+    grid.flat[0].legend(frameon=False)
+    figure.savefig(target, metadata={"Date": None})
+    plt.close(figure)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import compaction, compare, history, partitions, profiles, query
+from bench import compaction, compare, curves, history, partitions, profiles, query, soak
 from bench.bars import end, unmeasured, verdict
-from bench.chart import draw
+from bench.chart import draw, draw_curves
 from bench.cluster import AIMS, below_aim, table
 from bench.cluster_inside import quantile
 from bench.pages import with_figures
@@ -153,3 +153,44 @@ def test_a_profile_that_is_too_slow_is_named() -> None:
     found = {profiles.ONE_RECORD: 1.0, profiles.TOPIC_CREATION: 7.0}
     assert profiles.missed("high", found) == []
     assert profiles.missed("ultra", found) == ["ultra: topic creation p50, ms 7.00, not below 5"]
+
+
+def costs(*values: float) -> curves.Costs:
+    sizes = [10**number for number in range(len(values))]
+    own = {size: [value] for size, value in zip(sizes, values, strict=True)}
+    return {"start, s": {"kafka": {1: [9.0], 10: [900.0]}, "chronik": own}}
+
+
+def test_what_grows_faster_than_in_proportion_is_named() -> None:
+    """N04. A fixed part does not hide the growth behind it, and what is next to nothing is no growth."""
+    assert curves.steep("nodes", costs(1.0, 10.0, 100.0)) == []
+    assert curves.steep("nodes", costs(5.0, 6.0, 15.0)) == []
+    assert curves.steep("nodes", costs(0.0001, 0.01, 0.1)) == []
+    assert [line.split(":")[0] for line in curves.steep("nodes", costs(5.0, 6.0, 600.0))] == [
+        "start, s, by nodes"
+    ]
+    assert "no curve" in curves.steep("nodes", costs(1.0))[0]
+    assert curves.rows(costs(1.0, 1.0, 100.0))[1][-1] == "[red]2.00[/]"
+
+
+def test_curves_are_drawn_with_a_panel_for_each_figure(tmp_path: Path) -> None:
+    draw_curves({"nodes": costs(1.0, 2.0)}, tmp_path / "curves.svg")
+    assert "start, s" in (tmp_path / "curves.svg").read_text()
+    assert "**2.00** ✗" in curves.page({"nodes": costs(1.0, 1.0, 100.0)}, 1)
+
+
+def windows(*p99s: float, memory: float = 100.0, descriptors: int = 40) -> list[soak.Window]:
+    return [soak.Window(p99, memory, descriptors) for p99 in p99s]
+
+
+def test_a_soak_that_is_not_flat_is_named() -> None:
+    calm = windows(90.0, 80.0, *[5.0] * 10)
+    assert soak.flat(calm, 0, 0) == []
+    for harm, word in (
+        (windows(*[5.0] * 8, *[50.0] * 4), "p99"),
+        (calm[:8] + windows(*[5.0] * 4, memory=150.0), "memory"),
+        (calm[:8] + windows(*[5.0] * 4, descriptors=60), "descriptors"),
+    ):
+        assert [word in line for line in soak.flat(harm, 0, 0)] == [True]
+    assert len(soak.flat(calm, 1, 1)) == 2
+    assert soak.flat(calm[:5], 0, 0) == ["5 windows are too few to tell"]

@@ -13,7 +13,6 @@ TABLES = re.compile(r"^\| ([A-Z][0-9]{2}(?:, [A-Z][0-9]{2})*) \|.*`(?:tests|benc
 NOT_THERE_YET = {
     "H06": "There is no schema registry; pipelines read schemas from one that others run.",
     "L06": "Segments stay on the node's own disk: there is no tiered storage.",
-    "N04": "Cost is compared at two or three sizes for some loads; there are no curves.",
 }
 
 

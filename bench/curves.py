@@ -1,0 +1,175 @@
+"""How cost grows with size (N04): Apache Kafka 4.1 and chronik, one thing at a time (`make bench-curves`).
+
+Each size has a broker of its own, by turns; every client is neutral (librdkafka, Apache Kafka's tools, plain
+sockets). A figure whose cost grows faster than linearly is red, and then the exit code is 1. Growth is the
+exponent between neighbouring sizes, so 0 is "does not grow", 1 is "in proportion".
+
+`--write` puts the tables into docs/PERFORMANCE.md and draws docs/curves.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import re
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench import curve_loads
+from bench.bars import end
+from bench.chart import draw_curves
+from bench.compare import DOCS, RESULTS, TITLES, in_turn, kinds_of, shown
+from bench.pages import machine, markdown, put
+from tests.process import ServerProcess
+
+GROWTH_MAX: Final = 1.25
+"""Steepest exponent between neighbouring sizes that still counts as linear; a quarter is left to noise."""
+FLOORS: Final = {"s": 0.2, "ms": 1.0, "MB": 5.0}
+"""By unit: what is below is no cost worth a verdict, and stands for this much when growth is told."""
+
+Costs = dict[str, dict[str, dict[int, list[float]]]]
+"""Figure -> broker -> size -> one value a round."""
+
+
+class Curve(NamedTuple):
+    name: str
+    """What there is more and more of."""
+    sizes: tuple[int, ...]
+    quick: tuple[int, ...]
+    measure: Callable[[ServerProcess, int], Mapping[str, float]]
+    """Costs of this size by figure, each with its unit last. The broker has just started and has nothing."""
+
+
+CURVES: Final = (
+    Curve("partitions", (1, 10, 100, 1_000, 10_000), (1, 10, 100), curve_loads.partitions),
+    Curve("idle connections", (1, 10, 100, 1_000), (1, 10, 100), curve_loads.connections),
+    Curve("consumers of one log", (1, 4, 16, 64), (1, 4), curve_loads.consumers),
+    Curve("members of a group", (1, 10, 100, 500), (1, 5), curve_loads.members),
+    Curve("MB of log, stopped in order", (100, 400, 1_600), (10, 40), curve_loads.log_size),
+    Curve("MB of log, killed with -9", (100, 400, 1_600), (10, 40), curve_loads.unflushed),
+)
+
+
+def growth(costs: Mapping[int, float], floor: float) -> float:
+    """The steepest exponent between neighbouring sizes."""
+    points = [(size, max(cost, floor)) for size, cost in sorted(costs.items())]
+    return max(
+        math.log(cost / before) / math.log(size / smaller)
+        for (smaller, before), (size, cost) in itertools.pairwise(points)
+    )
+
+
+def growth_of(figure: str, values: Mapping[int, Sequence[float]]) -> float:
+    unit = figure.rsplit(", ", 1)[1]
+    return growth({size: statistics.median(found) for size, found in values.items()}, FLOORS[unit])
+
+
+def steep(curve: str, costs: Costs) -> list[str]:
+    """Figures of chronik that grow faster than what they are a cost of, or that nobody measured."""
+    out = []
+    for figure, by_broker in costs.items():
+        own = by_broker.get("chronik", {})
+        if len(own) < 2:
+            out.append(f"{figure}, by {curve}: measured at {len(own)} sizes, which is no curve")
+        elif (found := growth_of(figure, own)) > GROWTH_MAX:
+            out.append(f"{figure}, by {curve}: grows with exponent {found:.2f}, more than {GROWTH_MAX}")
+    return out
+
+
+def rows(costs: Costs) -> list[list[str]]:
+    """For each figure a line a broker: its medians by size, and its growth."""
+    out = []
+    for figure, by_broker in costs.items():
+        for broker, values in by_broker.items():
+            medians = [shown(statistics.median(values[size])) for size in sorted(values)]
+            found = growth_of(figure, values) if len(values) > 1 else 0.0
+            colour = "red" if broker == "chronik" and found > GROWTH_MAX else ""
+            told = f"[{colour}]{found:.2f}[/]" if colour else f"{found:.2f}"
+            out.append([figure, TITLES.get(broker, broker), *medians, told])
+    return out
+
+
+def headings(costs: Costs) -> list[str]:
+    sizes = sorted({size for by_broker in costs.values() for values in by_broker.values() for size in values})
+    return ["figure", "broker", *(f"{size:,}" for size in sizes), "growth"]
+
+
+def table(curve: str, costs: Costs) -> Table:
+    out = Table(title=f"cost by {curve}")
+    for number, heading in enumerate(headings(costs)):
+        out.add_column(heading, justify="left" if number < 2 else "right")
+    for row in rows(costs):
+        out.add_row(*row)
+    return out
+
+
+def page(measured: Mapping[str, Costs], rounds: int) -> str:
+    told = (
+        f"Medians of {rounds} {'rounds' if rounds > 1 else 'round'}, measured by `make bench-curves` on "
+        f"{machine()}. Growth is the steepest exponent between neighbouring sizes: 1 is in proportion; "
+        f"what is above {GROWTH_MAX} is marked ✗."
+    )
+    parts = [f"\n{told}\n\n![Cost by size](curves.svg)\n"]
+    for curve, costs in measured.items():
+        cleaned = [[re.sub(r"\[red\](.*)\[/\]", r"**\1** ✗", cell) for cell in row] for row in rows(costs)]
+        parts.append(f"\n**By {curve}**\n\n{markdown(headings(costs), cleaned)}")
+    return "".join(parts) + "\n"
+
+
+def measure(curves: Sequence[Curve], rounds: int, *, is_quick: bool, progress: Progress) -> dict[str, Costs]:
+    kinds = kinds_of(None)
+    sizes = {curve.name: curve.quick if is_quick else curve.sizes for curve in curves}
+    task = progress.add_task("curves", total=rounds * len(kinds) * sum(map(len, sizes.values())))
+    out: dict[str, Costs] = {}
+    for curve in curves:
+        costs: Costs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+        for number in range(rounds):
+            for size in sizes[curve.name]:
+                for name in in_turn(list(kinds), number):
+                    progress.update(task, description=f"{name}: {size:,} {curve.name}")
+                    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                        broker = kinds[name](Path(folder) / name)
+                        with broker:
+                            for figure, value in curve.measure(broker, size).items():
+                                costs[figure][name][size].append(value)
+                    progress.advance(task)
+        out[curve.name] = costs
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--curve", default="", help="only those whose name contains this")
+    parser.add_argument("--write", action="store_true", help="put tables and chart into docs/")
+    options = parser.parse_args()
+    console = Console()
+    chosen = [curve for curve in CURVES if options.curve in curve.name]
+    with Progress(console=console, transient=True) as progress:
+        measured = measure(chosen, options.rounds, is_quick=options.quick, progress=progress)
+    missed = []
+    for curve, costs in measured.items():
+        console.print(table(curve, costs))
+        missed += steep(curve, costs)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "curves.json").write_text(json.dumps(measured, indent=2) + "\n")
+    if options.write:
+        put(DOCS / "PERFORMANCE.md", "curves", page(measured, options.rounds))
+        draw_curves(measured, DOCS / "curves.svg")
+    return end(console, missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
