@@ -66,6 +66,7 @@ class AdminApp:
         except Exception as error:
             response = self._failed(request, error)
             self._note_refusal(request, response.status_code)
+            await _swallow(request)
         self._context.http.answers[_method(scope), response.status_code] += 1
         await response(scope, receive, send)
 
@@ -220,8 +221,9 @@ class _FileResponse(Response):
 
 
 async def _swallow(request: Request) -> None:
-    """Take in the rest for a moment: a client that is still sending would lose the answer."""
-    with contextlib.suppress(TimeoutError, RuntimeError):
+    """Take in the rest of a refused request for a moment: a client that is still sending would find its
+    connection reset, and lose the answer."""
+    with contextlib.suppress(TimeoutError, RuntimeError, ClientDisconnect):
         async with asyncio.timeout(SWALLOW_SECONDS):
             async for _ in request.stream():
                 pass
@@ -245,7 +247,6 @@ async def _read_body(request: Request, bytes_max: int) -> bytes:
                         break
                     parts.append(part)
         if refused:
-            await _swallow(request)
             raise too_large
     except TimeoutError:
         raise HttpError(
