@@ -36,6 +36,7 @@ TABLES = {
     ),
     "cleaner position": ("storage/cleanable.py", ("CleanedPosition",)),
     "handshake": ("links/handshake.py", ("Hello", "Challenge", "Proof", "Welcome")),
+    "warrant": ("security/warrants.py", ("Warrant",)),
     "replication frames": ("links/frames.py", ("FrameType",)),
     "replication bodies": ("links/frames.py", ("Head", "LogPosition", "Start", "Data", "LogBounds")),
 }

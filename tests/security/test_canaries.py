@@ -38,7 +38,7 @@ from chronik.query.messages import Credentials
 from chronik.security.plain import PlainLogin
 from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server.first_user import write_first_user
-from chronik.server.sasl import HTTP_USER, QUERY_USER, own_password
+from chronik.server.own_clients import HTTP_USER, QUERY_USER, own_password
 from chronik.testing import free_ports
 from chronik.wire.api import ApiKey
 from tests.node import ChronikNode
@@ -274,7 +274,7 @@ def test_what_holds_secrets_does_not_show_them_in_tracebacks() -> None:
         Settings(**names),  # type: ignore[arg-type]
         Login(mechanism="PLAIN", user="u", password=secret),
         ClientOptions(login=Login(mechanism="PLAIN", user="u", password=secret)),
-        Credentials(mechanism="PLAIN", user="u", password=secret),
+        Credentials(mechanism="PLAIN", user="u", password=secret, seed=secret.encode()),
         PlainLogin("u", secret),
         NewSession(user="u", password=secret, key=secret),
     ]

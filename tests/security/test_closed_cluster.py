@@ -22,6 +22,7 @@ from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
 from chronik.security.scram import Sign
 from chronik.server.first_user import write_first_user
+from chronik.server.own_clients import HTTP_USER, QUERY_USER, own_password
 from chronik.server.tls import client_context
 from chronik.testing import free_ports
 from tests.process import HOST
@@ -146,8 +147,8 @@ async def test_the_secret_alone_does_not_pass_for_a_node(tmp_path: Path) -> None
     async with three(tmp_path) as nodes, asyncio.timeout(60):
         cert = nodes[1].settings.kafka_tls_cert
 
-        async def tried(node: int, sign: Sign | None) -> None:
-            login = Login(mechanism="CHRONIK-NODE", user=str(node), password=SECRET, sign=sign)
+        async def tried(user: int | str, sign: Sign | None, password: str = SECRET) -> None:
+            login = Login(mechanism="CHRONIK-NODE", user=str(user), password=password, sign=sign)
             options = ClientOptions(tls=client_context(cert), login=login, deadline_ms=5_000)
             async with Cluster(parse_bootstrap(bootstrap(nodes)), options) as cluster:
                 await cluster.probe()
@@ -157,3 +158,6 @@ async def test_the_secret_alone_does_not_pass_for_a_node(tmp_path: Path) -> None
         for sign in (None, NodeKey(b"x" * 32).sign, nodes[3].parts.links.sign):
             with pytest.raises(RequestError):
                 await tried(2, sign)
+            for user in (HTTP_USER, QUERY_USER):
+                with pytest.raises(RequestError):
+                    await tried(user, sign, own_password(SECRET, user))

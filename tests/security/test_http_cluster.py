@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from chronik.node import Node
 from tests.security.test_closed_cluster import three
 from tests.security.test_http_rights import basic
 from tests.unit.admin.support import Http
@@ -32,6 +33,15 @@ async def test_nodes_ask_each_other_and_hand_over_what_they_saw(tmp_path: Path) 
                 found = (await https[1].post("/orders/_search", {}, **ADMIN)).json
                 await asyncio.sleep(0.1)
         assert found["hits"]["total"]["value"] == 3
+        sql = {"query": "SELECT count(*) FROM orders"}
+        assert (await https[1].post("/_sql", sql, **ADMIN)).json["rows"] == [[3]]
+        # Its HTTP port and query processes have new keys then, which the others believe at once.
+        await nodes[3].stop()
+        nodes[3] = Node(nodes[3].settings)
+        await nodes[3].start()
+        record = {"value": "found"}
+        assert (await https[2].post("/admin/topics/orders/messages", record, **ADMIN)).status == 200
+        assert (await https[2].post("/_sql", sql, **ADMIN)).json["rows"] == [[4]]
         while True:
             entries = (await https[2].get("/admin/audit", **ADMIN)).json["entries"]
             refused = {one["node_id"] for one in entries if one["action"] == "GET" and not one["allowed"]}

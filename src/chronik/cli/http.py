@@ -85,7 +85,7 @@ def own_proof() -> str | None:
     key = api_key(environment())
     if key is not None:
         return f"Bearer {key}"
-    login = secured_by_file(ClientOptions()).login
+    login = secured_by_file(ClientOptions()).login_now()
     if login is None or login.by_token:
         return None
     if login.mechanism == "OAUTHBEARER":
@@ -143,7 +143,8 @@ def _is_trusted(host: str, port: int, is_tls: bool, named: str) -> bool:
     addresses = parse_bootstrap(named)
     if not any(_is_same(host, address.host) for address in addresses):
         return False
-    is_proven = is_private or (options.login is not None and options.login.mechanism.startswith("SCRAM"))
+    login = options.login_now()
+    is_proven = is_private or (login is not None and login.mechanism.startswith("SCRAM"))
     return is_proven or port in {Settings().http_port, *(address.port for address in addresses)}
 
 

@@ -53,8 +53,9 @@ class Connection(asyncio.Protocol):
                 tls = options.tls() if callable(options.tls) else options.tls
                 await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
                 connection.versions = await connection._negotiate()
-                if options.login is not None:
-                    await connection._log_in(options.login)
+                login = options.login_now()
+                if login is not None:
+                    await connection._log_in(login)
         except TimeoutError as error:
             connection.close()
             raise Unreachable(str(address), "no answer in time") from error

@@ -27,7 +27,9 @@ class Login:
     by_token: bool = False
     """The name and password are those of a delegation token."""
     sign: Sign | None = field(default=None, repr=False, compare=False)
-    """By the key of the node whose login this is."""
+    """By the key of the node, or of the client of a node, whose login this is."""
+    warrant: bytes = field(default=b"", repr=False)
+    """Of a client of a node: which node says that this is its client's key."""
 
 
 async def log_in(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -58,6 +60,7 @@ async def _scram(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) ->
         secrets.token_urlsafe(18),
         by_token=login.by_token,
         sign=login.sign,
+        warrant=login.warrant,
     )
     challenge = await exchange(client.first())
     proof = await asyncio.to_thread(client.final, challenge)

@@ -37,7 +37,11 @@ class ClientOptions:
     response_bytes_max: int = 256 * 1024 * 1024
     tls: ssl.SSLContext | Callable[[], ssl.SSLContext | None] | None = None
     """A function is asked at each connection: its certificates may be replaced."""
-    login: Login | None = None
+    login: Login | Callable[[], Login | None] | None = None
+    """A function is asked at each connection, like that of `tls`."""
+
+    def login_now(self) -> Login | None:
+        return self.login() if callable(self.login) else self.login
 
 
 def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:

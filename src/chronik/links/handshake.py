@@ -24,13 +24,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from chronik.links.certificates import NodeTls
 from chronik.links.seal import Seal
 from chronik.model import NodeId, PeerError
+from chronik.security.warrants import is_signed_by
 
 PROTOCOL: Final = "chronik-link-2"
 NONCE_BYTES: Final = 32
@@ -91,14 +91,6 @@ class NodeKey:
 
     def sign(self, data: bytes) -> bytes:
         return self._private.sign(data)
-
-
-def is_signed_by(public_key: bytes, signature: bytes, data: bytes) -> bool:
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, data)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 class LinkIdentity(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ __all__ = [
     "COMMAND_LEVELS",
     "FEATURE",
     "LEVELS",
+    "LEVEL_CLIENT_WARRANT",
     "LEVEL_FIRST",
     "LEVEL_HTTP_USER",
     "LEVEL_LAST",
@@ -36,7 +37,7 @@ LEVELS: Final = {
         "0.2",
         "the metadata log says at which level the cluster is (`set_level`) and who should vote "
         "(`set_voter`), and has named API keys (`put_api_key`); HTTP ports log in to brokers as themselves, "
-        "and nodes prove their own keys there",
+        "nodes and the clients of nodes prove their own keys there",
     ),
 }
 """By level, the first release that knows it and what came with it."""
@@ -47,6 +48,8 @@ LEVEL_HTTP_USER: Final = 2
 """From here on every node knows the user that HTTP ports log in as."""
 LEVEL_NODE_KEY: Final = 2
 """From here on every node proves its own key when it logs in."""
+LEVEL_CLIENT_WARRANT: Final = 2
+"""From here on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
 LEVEL_FIRST: Final = min(LEVELS)
 """Also that of a cluster whose log says nothing of levels."""
 LEVEL_LAST: Final = max(LEVELS)

@@ -50,6 +50,7 @@ from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 from chronik.query.skipping import Skipped
 from chronik.records.compression import limit_decompression
+from chronik.security.scram import Sign
 from chronik.tasks import Tasks
 
 log = logging.getLogger("chronik.query")
@@ -93,6 +94,12 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     decompressed_bytes_max: int = Limits().decompressed_bytes_max
 
 
+def _signer(seed: bytes) -> Sign:
+    from chronik.security.warrants import ClientKey  # 6 MB that only closed clusters need
+
+    return ClientKey(seed).sign
+
+
 class Child:
     def __init__(self, options: ChildOptions, writer: asyncio.StreamWriter) -> None:
         self._options = options
@@ -125,8 +132,8 @@ class Child:
         options = ClientOptions(
             client_id="chronik-query",
             deadline_ms=30_000,
-            tls=lambda: self._tls,  # what is believed may change while the client is open
-            login=self._login,
+            tls=lambda: self._tls,  # what is believed may change while the client is open, and the login too
+            login=lambda: self._login,
         )
         return Cluster([BrokerAddress(self._options.host, self._options.port)], options)
 
@@ -189,7 +196,13 @@ class Child:
         return Pong(skipped=self._skipped.count, columns_bytes=kept.bytes, columns_dropped=kept.dropped)
 
     def _believe(self, given: Credentials) -> None:
-        self._login = Login(mechanism=given.mechanism, user=given.user, password=given.password)
+        self._login = Login(
+            mechanism=given.mechanism,
+            user=given.user,
+            password=given.password,
+            sign=_signer(given.seed) if given.seed else None,
+            warrant=given.warrant,
+        )
         if given.trust is not None:
             self._tls = ssl.create_default_context(cadata=given.trust)
             self._tls.check_hostname = False  # brokers prove by the login who they are

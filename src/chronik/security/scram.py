@@ -152,6 +152,8 @@ class ScramServer:
         self._server_first = ""
         self._credentials: tuple[Credential, ...] = ()
         self._signature = b""
+        self.warrant = b""
+        """Of a client of a node (`warrants`), as it came; known after `final`."""
 
     def first(self, message: bytes) -> ScramFirst:
         text = _text(message)
@@ -198,6 +200,7 @@ class ScramServer:
             raise AuthenticationFailed("the nonce is not of this exchange")
         signed = f"{self._client_first_bare},{self._server_first},{without_proof}".encode()
         self._signature = b"".join(_decoded(one[2:]) for one in fields[2:] if one.startswith("k="))
+        self.warrant = b"".join(_decoded(one[2:]) for one in fields[2:] if one.startswith("w="))
         proof = _decoded(proof_text)
         for credential in self._credentials:
             if self._fits(credential, signed, proof):
@@ -228,11 +231,14 @@ class ScramClient:
         *,
         by_token: bool = False,
         sign: Sign | None = None,
+        warrant: bytes = b"",
     ) -> None:
-        """`sign` is a node's: it proves its own key beside the password that all nodes have."""
+        """`sign` is a node's or its client's: it proves its own key beside the password that all nodes have.
+        `warrant` says whose client's key that is."""
         self._mechanism = mechanism
         self._password = password
         self._sign = sign
+        self._warrant = warrant
         self._nonce = nonce
         extension = ",tokenauth=true" if by_token else ""
         self._first_bare = f"n={_escape(user)},r={nonce}{extension}"
@@ -260,6 +266,8 @@ class ScramClient:
         if self._sign is not None:
             signature = self._sign(_to_sign(self._first_bare, text))
             without_proof += f",k={base64.b64encode(signature).decode()}"
+        if self._warrant:
+            without_proof += f",w={base64.b64encode(self._warrant).decode()}"
         signed = f"{self._first_bare},{text},{without_proof}".encode()
         signature = _hmac(self._mechanism, stored_key, signed)
         proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))

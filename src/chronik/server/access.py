@@ -24,7 +24,7 @@ from chronik.security.acls import (
     Operation,
     ResourceType,
 )
-from chronik.security.principals import ANONYMOUS
+from chronik.security.principals import ANONYMOUS, USER_PREFIX
 from chronik.server.audit import AuditTrail
 
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
 NODE_PREFIX: Final = "Node:"
 """Principals of the cluster's own nodes: they may do everything. No user can be called so."""
 QUERY: Final = "Query:"
-"""Principal of the processes that search and run SQL: they may read topics."""
+"""Principals of the processes that search and run SQL, by node: they may read topics."""
 HTTP: Final = "Http:"
-"""Principal of the nodes' HTTP ports as Kafka clients: what a caller may do was decided before."""
+"""Principals of the nodes' HTTP ports as Kafka clients: what a caller may do was decided before."""
 _OWN_RIGHTS: Final = {
     QUERY: frozenset(
         (operation, ResourceType.TOPIC)
@@ -89,6 +89,10 @@ def refusal(kind: ResourceType) -> ErrorCode:
     return _REFUSALS[kind]
 
 
+def _kind(principal: str) -> str:
+    return principal[: principal.find(":") + 1]
+
+
 class Authorizer:
     """The ACLs in force on this node."""
 
@@ -128,7 +132,7 @@ class Authorizer:
     ) -> Decision:
         if principal.startswith(NODE_PREFIX):
             return Decision(True, None, "a node of the cluster")
-        own = _OWN_RIGHTS.get(principal)
+        own = None if principal.startswith(USER_PREFIX) else _OWN_RIGHTS.get(_kind(principal))
         if own is not None:
             return Decision((operation, kind) in own, None, "an own client of the nodes")
         decision = self.index.decide(principal, host, operation, kind, name)

@@ -21,8 +21,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from chronik.links.handshake import is_signed_by
 from chronik.model import NodeId
+from chronik.security.warrants import is_signed_by
 
 __all__ = ["SCHEME", "NodeSignature", "NotInTime", "Signed"]
 

@@ -12,14 +12,12 @@ exchange failed is told to the client in one sentence that is the same for a wro
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.config import Settings
-from chronik.links.handshake import is_signed_by
 from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
 from chronik.model import ErrorCode
@@ -37,32 +35,26 @@ from chronik.security.scram import (
     password_fits,
 )
 from chronik.security.tokens import token_credential
+from chronik.security.warrants import is_signed_by
 from chronik.server.access import EVERYTHING, HTTP, NODE_PREFIX, QUERY, Access, Authorizer
 from chronik.server.decoys import Decoys, first_credential
 from chronik.server.hash_queue import HashQueue
 from chronik.server.jwks import KeySource
 from chronik.server.login_failures import DELAY_SECONDS_MAX, UNSEEN_SECONDS, Crowded, LoginFailures
+from chronik.server.own_clients import OWN_USERS, OwnClients
 from chronik.wire.api import ApiKey
 
 __all__ = [
     "BEFORE_LOGIN",
-    "HTTP_USER",
     "NODE_MECHANISM",
-    "QUERY_USER",
     "AuthReply",
     "Authenticator",
     "Session",
-    "own_password",
 ]
 
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 NODE_MECHANISM: Final = "CHRONIK-NODE"
 """SCRAM-SHA-256 with the cluster's secret as password, for the nodes themselves; on their own listener."""
-
-QUERY_USER: Final = "query"
-HTTP_USER: Final = "http"
-_OWN_USERS: Final = {QUERY_USER: QUERY, HTTP_USER: HTTP}
-"""Clients of the nodes that are not the node itself: their principals, by the name they log in with."""
 
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX * 2
 """Longest frame before a login."""
@@ -76,11 +68,6 @@ class AuthReply(NamedTuple):
     lifetime_ms: int = 0
 
 
-def own_password(secret: str, user: str) -> str:
-    """Password of one of the nodes' own clients. Derived from their secret, which it does not reveal."""
-    return hmac.digest(secret.encode(), f"chronik {user} process".encode(), "sha256").hex()
-
-
 class Authenticator:
     def __init__(
         self,
@@ -90,6 +77,7 @@ class Authenticator:
         *,
         now_ms: Callable[[], int],
         node_secrets: tuple[str, ...],
+        own_clients: OwnClients,
         failures: LoginFailures,
         decoys: Decoys,
     ) -> None:
@@ -100,6 +88,7 @@ class Authenticator:
         self.reauth_ms = settings.connections_max_reauth_ms
         self._decoys = decoys
         self._node_secrets = node_secrets
+        self._own_clients = own_clients
         self._own_credentials: dict[str, tuple[Credential, ...]] = {}
         """Of query processes, and of nodes."""
         self._making = asyncio.Lock()
@@ -129,23 +118,21 @@ class Authenticator:
 
     async def own_credentials(self, user: str) -> tuple[Credential, ...]:
         """Of nodes, and of their clients: one for each secret that nodes believe."""
-        kind = user if user in _OWN_USERS else ""
+        kind = user if user in OWN_USERS else ""
         async with self._making:
             if kind not in self._own_credentials:
                 salt, made = secrets.token_bytes(16), []
-                for secret in self._node_secrets:
-                    password = own_password(secret, kind) if kind else secret
+                for password in self._own_clients.passwords(kind) if kind else self._node_secrets:
                     arguments = (MECHANISMS["SCRAM-SHA-256"], password, salt, ITERATIONS_MIN)
                     made.append(await asyncio.to_thread(make_credential, *arguments))
                 self._own_credentials[kind] = tuple(made)
         return self._own_credentials[kind]
 
     def own_client(self, user: str, scram: ScramServer) -> Authenticated:
-        """Who logged in with the nodes' secret: one of their clients, or a node that the cluster knows, which
-        proves the key that it registered with."""
-        found = _OWN_USERS.get(user)
-        if found is not None:
-            return Authenticated(found)
+        """Who logged in with the nodes' secret: a client of one of them, or a node that the cluster knows,
+        which proves the key that it registered with."""
+        if user in OWN_USERS:
+            return Authenticated(self._own_clients.who(user, scram))
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state

@@ -13,7 +13,6 @@ from chronik.client.login import NODE_MECHANISM, Login
 from chronik.client.options import ClientOptions
 from chronik.config import Settings
 from chronik.metadata.events import Event, Resync, SecurityChanged
-from chronik.metadata.levels import LEVEL_HTTP_USER
 from chronik.metadata.security import SecurityState
 from chronik.metadata.store import MetadataStore
 from chronik.query.messages import Credentials
@@ -27,7 +26,8 @@ from chronik.server.listener import Door
 from chronik.server.listeners import ListenerSpec, inter_broker_listener, listener_specs, listeners_of_nodes
 from chronik.server.login_failures import LoginFailures
 from chronik.server.node_signature import NodeSignature
-from chronik.server.sasl import HTTP_USER, QUERY_USER, Authenticator, own_password
+from chronik.server.own_clients import OwnClients
+from chronik.server.sasl import Authenticator
 from chronik.server.tls import ListenerTls
 from chronik.storage.disk import Disk
 
@@ -51,7 +51,7 @@ class Security:
         self._metadata = metadata
         self._sign = sign
         self._secret = settings.cluster_secret or secrets.token_urlsafe(32)
-        """Password of the node's own clients. Random and new at each start if `cluster_secret` is not set."""
+        """The node's own password. Random and new at each start if `cluster_secret` is not set."""
         self.specs = listener_specs(settings)
         self.own = inter_broker_listener(settings, self.specs)
         """The listener by which this node's clients reach it and other nodes."""
@@ -73,6 +73,7 @@ class Security:
                 audit=self.audit,
             )
         self.failures = LoginFailures(self.audit.login_failed)
+        self._own_clients = OwnClients(settings.node_id, lambda: metadata.state, self._secrets(), sign)
         self.authenticator: Authenticator | None = None
         self._decoys: Decoys | None = None
         if not is_open:
@@ -83,6 +84,7 @@ class Security:
                 self.authorizer,
                 now_ms=now_ms,
                 node_secrets=self._secrets(),
+                own_clients=self._own_clients,
                 failures=self.failures,
                 decoys=self._decoys,
             )
@@ -135,10 +137,11 @@ class Security:
     def http_client_options(self) -> ClientOptions:
         """For the HTTP port, which reads and writes records for its callers and needs no node's rights."""
         options = self.client_options("chronik-http")
-        if options.login is None or self._metadata.state.level < LEVEL_HTTP_USER:
+        as_node = self.own_login
+        if as_node is None:
             return options
-        password = own_password(self._secret, HTTP_USER)
-        return replace(options, login=Login(mechanism=NODE_MECHANISM, user=HTTP_USER, password=password))
+        # Asked at each connection: a node that registers again has another epoch.
+        return replace(options, login=lambda: self._own_clients.http_login() or as_node)
 
     async def admit_first_user(self, data_dir: Path) -> None:
         """Make the user that `chronik init` named; say it if there is nobody who could log in."""
@@ -157,15 +160,11 @@ class Security:
         return self.failures.total, 0 if self.authorizer is None else self.authorizer.denied
 
     def query_credentials(self) -> Credentials | None:
-        """What query processes log in with now: not the secret itself, and good for reading topics only."""
+        """What a query process logs in with from now on: good for reading topics only."""
         if self.own_login is None:
             return None
-        return Credentials(
-            mechanism=NODE_MECHANISM,
-            user=QUERY_USER,
-            password=own_password(self._secret, QUERY_USER),
-            trust=self._tls.trust if self.own.has_tls and self._tls is not None else None,
-        )
+        trust = self._tls.trust if self.own.has_tls and self._tls is not None else None
+        return self._own_clients.query_credentials(trust)
 
     def on_new_certificates(self, callback: Callable[[], None]) -> None:
         """`callback` is called when `query_credentials` may have become others."""

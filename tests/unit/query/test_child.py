@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from chronik.config import Settings
+from chronik.metadata.events import BrokerRegistered
 from chronik.query import child as module
 from chronik.query.child import Child, ChildOptions
 from chronik.query.confinement import Confinement
 from chronik.query.gateway import QueryGateway
-from chronik.query.messages import Assignment
+from chronik.query.messages import Assignment, Credentials
 from chronik.records import compression
 from tests.unit.server.live import live
 
@@ -33,6 +34,28 @@ def test_each_process_has_its_own_limit_of_memory(
     options = msgspec.convert(gateway._options(kind), ChildOptions)
     module.settle(options)
     assert wanted[0].data_bytes_max == most << 20
+
+
+async def test_processes_hear_that_their_node_registered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they log in with is void from then on."""
+    sent: list[object] = []
+    given = Credentials(mechanism="m", user="query", password="p")
+    gateway = QueryGateway(
+        Settings(node_id=7, data_dir=tmp_path),
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        kafka=("127.0.0.1", 1),
+        credentials=lambda: given,
+    )
+    for process in gateway.processes:
+        monkeypatch.setattr(process, "send", sent.append)
+    monkeypatch.setattr(gateway, "_update_assignment", lambda: None)
+    gateway._on_event(BrokerRegistered(broker_id=8, broker_epoch=1))
+    assert sent == []
+    gateway._on_event(BrokerRegistered(broker_id=7, broker_epoch=2))
+    assert sent == [given, given]
 
 
 async def test_what_is_not_indexed_yet_has_a_part_of_it(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ async def test_acls_and_the_nodes_own_clients(tmp_path: Path) -> None:
         given = security.query_credentials()
         assert given is not None
         reading = Login(mechanism=given.mechanism, user=given.user, password=given.password)
+        assert (given.seed, given.warrant) == (b"", b""), "this node is alone"
         connection = await opened(own, login=reading)
         answer = await connection.request(METADATA, {"topics": None})
         assert [topic.name for topic in answer.topics] == ["orders"]

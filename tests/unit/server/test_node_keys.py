@@ -13,6 +13,7 @@ from chronik.security.exchange import AuthenticationFailed
 from chronik.security.scram import ITERATIONS_MIN, MECHANISMS, ScramClient, ScramServer, Sign, make_credential
 from chronik.server.decoys import Decoys
 from chronik.server.login_failures import LoginFailures
+from chronik.server.own_clients import OwnClients
 from chronik.server.sasl import Authenticator
 from tests.unit.server.harness import Harness
 
@@ -47,6 +48,7 @@ def authenticator(level: int) -> Authenticator:
         None,
         now_ms=lambda: 0,
         node_secrets=("the secret",),
+        own_clients=OwnClients(1, lambda: harness.store.state, ("the secret",), None),
         failures=LoginFailures(lambda _host, _why: None),
         decoys=Decoys(b"key", dict),
     )
