@@ -84,14 +84,8 @@ class ServerStats:
     """Waits that clients were given for taking more than their quotas, by quota."""
     throttled_connections: int = 0
     """Connections that are not read because of that."""
-    requests: dict[int, Histogram] = field(default_factory=dict)
+    requests: defaultdict[int, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     """Seconds from a request's last byte to its answer, by API key."""
-
-    def answered(self, api_key: int, seconds: float) -> None:
-        found = self.requests.get(api_key)
-        if found is None:
-            found = self.requests[api_key] = Histogram()
-        found.observe(seconds)
 
 
 @dataclass(slots=True)

@@ -46,6 +46,8 @@ class LinkHandler(Protocol):
 class Link(asyncio.BufferedProtocol):
     """One end of a connection. The dialer speaks first."""
 
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]
+
     def __init__(
         self,
         identity: LinkIdentity,
@@ -60,6 +62,7 @@ class Link(asyncio.BufferedProtocol):
         self._dial = dial
         self._frame_bytes_max = frame_bytes_max
         self._decoder = FrameDecoder(_HANDSHAKE_BYTES_MAX)
+        self.get_buffer = self._decoder.space
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._handler: LinkHandler | None = None
@@ -116,9 +119,6 @@ class Link(asyncio.BufferedProtocol):
             handler.on_closed(self)
         if not self.closed.done():
             self.closed.set_result(None)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.space()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_heard = self._loop.time()

@@ -112,7 +112,7 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     available = len(buffer) - position
     if available < HEADER_BYTES:
         raise _corrupt(f"a record batch needs {HEADER_BYTES} bytes of header, {available} are here")
-    header = read_header(buffer, position)
+    header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC_V2:
         raise RequestError(
             ErrorCode.unsupported_for_message_format,

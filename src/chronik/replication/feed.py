@@ -76,7 +76,7 @@ class FollowerFeed:
         self._window_bytes = window_bytes
         self._chunk_bytes = min(CHUNK_BYTES, window_bytes)
         self._loop = asyncio.get_running_loop()
-        self.propagation = Propagation(self._loop.time)
+        self.propagation = Propagation()
         self.streams: dict[NodeId, FollowerStream] = {}
         self._cursors: dict[Replica, dict[NodeId, FollowerCursor]] = {}
         self._dirty: dict[Replica, None] = {}
@@ -213,7 +213,9 @@ class FollowerFeed:
     # --- watermarks --------------------------------------------------------------------------------
 
     def watermark_moved(self, partition: Replica) -> None:
-        if sample := self.propagation.begin():
+        now = self._loop.time()
+        if now >= self.propagation.next_at:
+            sample = self.propagation.begin(now)
             for peer, cursor in self._cursors.get(partition, {}).items():
                 if peer in partition.isr and cursor.state is CursorState.FEEDING and not cursor.sample:
                     cursor.sample = sample

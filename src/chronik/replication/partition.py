@@ -84,7 +84,8 @@ class Partition(Replica):
         A transactional batch is taken only `in_transaction`: its coordinator has been asked (KIP-890).
         TooMuchForLoop: `look_into` it first, and pass what that finds as `admitted`.
         """
-        self.require_leader()
+        if self.leader_id != self.node_id or self.halted_epoch == self.leader_epoch:
+            self.require_leader()
         if self.is_internal:
             raise RequestError(
                 ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.tp.topic}"
@@ -111,7 +112,10 @@ class Partition(Replica):
             append_time = now_ms
             stamp_append_time(records, 0, len(records), now_ms)
             header = header._replace(max_timestamp=now_ms)
-        return self._append(records, header, append_time, now_ms)
+        base_offset = self.log.append(records, header, self.leader_epoch, now_ms)
+        if self._followers:
+            self._feed.appended(self)
+        return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time, False)
 
     async def look_into(self, records: memoryview, now_ms: int) -> Admitted:
         """Check a client's batch in an I/O thread. Whatever else `append` checks may change meanwhile."""
@@ -123,13 +127,11 @@ class Partition(Replica):
         """Leader: put in a batch that this node built itself (coordinators, transaction markers)."""
         self.require_leader()
         self.require_enough_replicas()
-        return self._append(memoryview(batch), check_batch(batch), -1, now_ms)
-
-    def _append(self, records: memoryview, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
-        base_offset = self.log.append(records, header, self.leader_epoch, now_ms)
+        header = check_batch(batch)
+        base_offset = self.log.append(memoryview(batch), header, self.leader_epoch, now_ms)
         if self._followers:
             self._feed.appended(self)
-        return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time, False)
+        return Appended(base_offset, base_offset + header.last_offset_delta + 1, -1, False)
 
     def append_restored(self, batches: memoryview, log_end_offset: int, now_ms: int) -> Appended:
         """Leader: put batches of a backup into the log at the offsets that they had; gaps stay gaps.

@@ -7,7 +7,6 @@ depend on whether the last one came back: otherwise a slow follower would be sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from chronik.metrics import Histogram, clock
@@ -19,21 +18,17 @@ UNDER_WAY_MAX: Final = 1_000
 
 
 class Propagation:
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now` is the clock used to choose samples. It need not be precise; the simulator passes its own."""
-        self._now = now
-        self._next_at = now()
+    def __init__(self) -> None:
+        self.next_at = 0.0
+        """When the next sample is due, by the event loop's clock. Before that nobody calls `begin`."""
         self._number = 0
         self._began: dict[int, float] = {}
         self.seconds: dict[NodeId, Histogram] = {}
         """By follower."""
 
-    def begin(self) -> int:
-        """A watermark moved right now; returns the number that followers are to send back, 0 if none."""
-        now = self._now()
-        if now < self._next_at:
-            return 0
-        self._next_at = now + SAMPLE_SECONDS
+    def begin(self, now: float) -> int:
+        """A watermark moved right now; returns the number that followers are to send back."""
+        self.next_at = now + SAMPLE_SECONDS
         self._number += 1
         self._began[self._number] = clock()
         self._began.pop(self._number - UNDER_WAY_MAX, None)

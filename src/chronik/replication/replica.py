@@ -213,7 +213,8 @@ class Replica:
         else:
             if self.feeder is not None:
                 self._acks.durable(self)
-            self._follow_watermark()
+            if self.leader_high_watermark > self.high_watermark:
+                self._follow_watermark()
             if self.leader_log_start > self.log.log_start_offset:
                 self._follow_log_start()
 
@@ -362,7 +363,8 @@ class Replica:
         """Follower: the leader's high watermark, and where its log starts."""
         if high_watermark > self.leader_high_watermark:
             self.leader_high_watermark = high_watermark
-        self._follow_watermark()
+        if self.leader_high_watermark > self.high_watermark:
+            self._follow_watermark()
         self.leader_log_start = log_start_offset
         if log_start_offset > self.log.log_start_offset:
             self._follow_log_start()

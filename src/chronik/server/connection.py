@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from chronik.log_lines import RepeatingLine
 from chronik.metrics import clock
 from chronik.model import PeerError
@@ -37,28 +39,22 @@ JOIN_BYTES_MAX: Final = 16 * 1024
 """Below this, one copy costs less than a write of many small buffers."""
 
 
-class _Slot:
+class _Slot(msgspec.Struct, eq=False):
     """A request's place in the line of responses."""
 
-    __slots__ = (
-        *("_connection", "api_key", "api_version", "buffers", "frame_bytes", "is_done", "start", "started"),
-        "work_s",
-    )
-
-    def __init__(self, connection: KafkaConnection, frame_bytes: int, started: float) -> None:
-        self._connection = connection
-        self.frame_bytes = frame_bytes
-        self.started = started
-        self.api_key = _PRODUCE
-        """Produce until the header is read: known requests skip the header, and all of them are Produce."""
-        self.api_version = 0
-        """Known only while there are quotas, as is `work_s`."""
-        self.work_s = 0.0
-        """For how long the request has kept the event loop busy."""
-        self.buffers: Sequence[Buffer] = ()
-        self.is_done = False
-        self.start: Callable[[], None] | None = None
-        """Begins to answer, for a request that waits until those before it are answered."""
+    _connection: KafkaConnection
+    frame_bytes: int
+    started: float
+    api_key: int = _PRODUCE
+    """Produce until the header is read: known requests skip the header, and all of them are Produce."""
+    api_version: int = 0
+    """Known only while there are quotas, as is `work_s`."""
+    work_s: float = 0.0
+    """For how long the request has kept the event loop busy."""
+    buffers: Sequence[Buffer] = ()
+    is_done: bool = False
+    start: Callable[[], None] | None = None
+    """Begins to answer, for a request that waits until those before it are answered."""
 
     def respond(self, buffers: list[Buffer] | None) -> None:
         """Give the response frame, or None if the request gets no answer. Only the first call counts."""
@@ -80,12 +76,15 @@ class _Slot:
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]
+
     def __init__(self, listener: KafkaListener, door: Door) -> None:
         self._door = door
         self._listener = listener
         self._loop = listener.loop
         self._stats = listener.stats
         self._decoder = FrameDecoder(listener.limits.frame_bytes_max)
+        self.get_buffer = self._decoder.space
         self._session: Session | None = None
         self._client_id = ""
         self._muted_until = 0.0
@@ -180,9 +179,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # --- requests ----------------------------------------------------------------------------------
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.space()
-
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
         self._stats.received_bytes += nbytes
@@ -195,8 +191,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         if self._writable and self._decoder.held_bytes != self._stalled_bytes:
             self._note_stalled(self._decoder.held_bytes)
-        if self._listener.pressed or len(self._slots) >= self._listener.limits.requests_in_flight_max:
+        if len(self._slots) >= self._listener.limits.requests_in_flight_max:
             self.update_reading()
+            return
+        for pressure in self._listener.pressures:
+            if pressure.full:
+                self.update_reading()
+                return
 
     @property
     def is_stranger(self) -> bool:
@@ -288,39 +289,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
             except Exception as error:
                 self._failed(error)
 
-    def _flush(self) -> None:
-        try:
-            self._flush_answered()
-        except Exception as error:
-            self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         """A bug has cost answers: without them the client would wait for ever, on this connection."""
         log.error("closing the connection of %s", self.peer.peer_host, exc_info=error)
         self.abort()
 
-    def _flush_answered(self) -> None:
+    def _flush(self) -> None:
+        """Send the answers that became ready in this turn of the loop."""
         self._flush_scheduled = False
         answered, self._answered = self._answered, []
-        transport = self._transport
-        if transport is None:
+        if self._transport is None:
             return
-        if not self._listener.dispatcher.quotas.is_empty and not self.is_stranger:
-            self._throttle(answered)
-        if not transport.is_closing():
-            self._send([buffer for slot in answered for buffer in slot.buffers], transport)
-        # The responses are sent; bookkeeping that no client waits for comes after that.
-        self._settle(answered)
-        if self._session is not None:
-            self._after_login(self._session)
-        if self._slots:
-            self._start_next()
-        elif not self._answered:
-            self._decoder.rest()
-            if self.close_when_answered:
-                self.close()
-        if not self._reading:
-            self.update_reading()
+        try:
+            if not self._listener.dispatcher.quotas.is_empty and not self.is_stranger:
+                self._throttle(answered)
+            self._send(answered, self._transport)
+            if self._session is not None:
+                self._after_login(self._session)
+            if self._slots:
+                self._start_next()
+            elif not self._answered:
+                self._decoder.rest()
+                if self.close_when_answered:
+                    self.close()
+            if not self._reading:
+                self.update_reading()
+        except Exception as error:
+            self._failed(error)
 
     def _after_login(self, session: Session) -> None:
         if session.failed:
@@ -328,22 +323,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif session.is_authenticated and session.needed:
             self._decoder.allow(self._listener.limits.frame_bytes_max)
 
-    def _send(self, buffers: list[Buffer], transport: asyncio.Transport) -> None:
-        size = sum(map(len, buffers))
-        self._stats.sent_bytes += size
-        if len(buffers) > 1 and size < JOIN_BYTES_MAX:
-            transport.write(b"".join(buffers))
-        elif len(buffers) > 1:
-            transport.writelines(buffers)
-        elif buffers:
-            transport.write(buffers[0])
-
-    def _settle(self, answered: list[_Slot]) -> None:
-        """Count what was answered, and give back the memory of its requests."""
+    def _send(self, answered: list[_Slot], transport: asyncio.Transport) -> None:
+        """Write the responses; then count them and give back the memory of their requests."""
+        if not transport.is_closing():
+            buffers = [buffer for slot in answered for buffer in slot.buffers]
+            size = sum(map(len, buffers))
+            self._stats.sent_bytes += size
+            if len(buffers) > 1 and size < JOIN_BYTES_MAX:
+                transport.write(b"".join(buffers))
+            elif len(buffers) > 1:
+                transport.writelines(buffers)
+            elif buffers:
+                transport.write(buffers[0])
         now, freed = clock(), 0
         for slot in answered:
             freed += slot.frame_bytes
-            self._stats.answered(slot.api_key, now - slot.started)
+            self._stats.requests[slot.api_key].observe(now - slot.started)
         self._held_bytes -= freed
         self._listener.memory.release(freed)
 

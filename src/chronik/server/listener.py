@@ -151,7 +151,8 @@ class KafkaListener:
         """The broker's configs, strongest first: they may change some of the limits."""
         self.memory = RequestMemory(limits.request_memory_bytes_max)
         self.stalled = StalledMemory(limits.stalled_memory_bytes_max, self.loop.time)
-        self._pressures = (self.memory, *pressures)
+        self.pressures: tuple[Pressure, ...] = (self.memory, *pressures)
+        """While one of them is full, no socket is read."""
         self._held_back: dict[KafkaConnection, None] = {}
         self._connections: dict[KafkaConnection, None] = {}
         self._per_ip: Counter[str] = Counter()
@@ -290,16 +291,13 @@ class KafkaListener:
 
     @property
     def pressed(self) -> bool:
-        for pressure in self._pressures:  # noqa: SIM110 (asked for every read: a generator costs more)
-            if pressure.full:
-                return True
-        return False
+        return any(pressure.full for pressure in self.pressures)
 
     def when_relieved(self, connection: KafkaConnection) -> None:
         self.stats.held_back += 1
         if not self._held_back:
             self._held_back_since = self.loop.time()
-            for pressure in self._pressures:
+            for pressure in self.pressures:
                 if pressure.full:
                     pressure.when_room(self._relieved)
         self._held_back[connection] = None

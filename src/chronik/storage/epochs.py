@@ -10,24 +10,27 @@ from chronik.model import NO_EPOCH
 
 
 class EpochHistory:
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = [(epoch, start) for epoch, start in entries]
+        self.latest = NO_EPOCH
+        """Of the log's last batch. An attribute, since each append compares with it."""
+        self._note_latest()
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, first offset) pairs, both ascending."""
         return self._entries
 
-    @property
-    def latest(self) -> int:
-        return self._entries[-1][0] if self._entries else NO_EPOCH
+    def _note_latest(self) -> None:
+        self.latest = self._entries[-1][0] if self._entries else NO_EPOCH
 
     def note(self, epoch: int, offset: int) -> None:
         """A batch of `epoch` starts at `offset`."""
-        if not self._entries or epoch > self._entries[-1][0]:
+        if epoch > self.latest:
             self._entries.append((epoch, offset))
+            self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and the offset where it ends; (-1, -1) if there is none."""
@@ -44,6 +47,7 @@ class EpochHistory:
     def truncate_end(self, offset: int) -> None:
         while self._entries and self._entries[-1][1] >= offset:
             self._entries.pop()
+        self._note_latest()
 
     def truncate_start(self, offset: int) -> None:
         """Forget epochs that ended at or before `offset`. The epoch of `offset` itself starts there now."""

@@ -23,6 +23,7 @@ from chronik.records.batch import OVERHEAD_BYTES, BatchHeader, Buffer, headers, 
 from chronik.storage.disk import Disk, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log_parts import (
+    COPIED_BYTES_MAX,
     AppendSink,
     Dirty,
     FileWork,
@@ -34,7 +35,6 @@ from chronik.storage.log_parts import (
     WalWaiter,
     WritePlan,
     delete_segments,
-    kept,
 )
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.retirement import Retirement
@@ -268,12 +268,14 @@ class PartitionLog:
         if segment.created_ms < 0:
             segment.created_ms = now_ms
         position = segment.note_append(header, next_offset - 1, size)
-        self.epochs.note(header.leader_epoch, header.base_offset)
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.note(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
             if self.producers is None:
                 self.producers = ProducerStates(self._producer_bytes)
             self.producers.note_batch(header, batch, now_ms)
-        self.tail.append(TailBatch(header.base_offset, next_offset, position, kept(batch), segment))
+        kept = bytes(batch) if size <= COPIED_BYTES_MAX else batch
+        self.tail.append(TailBatch(header.base_offset, next_offset, position, kept, segment))
         self._dirty.note_bytes(size)
         self.log_end_offset = next_offset
 
@@ -283,7 +285,10 @@ class PartitionLog:
         if (
             segment.size_bytes + size > config.segment_bytes
             or header.base_offset + header.last_offset_delta - segment.base_offset > 0x7FFFFFFF
-            or (segment.is_index_due and segment.index_bytes > config.segment_index_bytes)
+            or (
+                segment.bytes_since_index > segment.index_interval_bytes  # the batch gets an index entry
+                and segment.index_bytes > config.segment_index_bytes
+            )
         ):
             return True
         age_max_ms = config.segment_ms if not config.segment_jitter_ms else self.segment_age_max_ms(segment)

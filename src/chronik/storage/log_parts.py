@@ -59,6 +59,8 @@ class LogListener(Protocol):
 
 
 COPIED_BYTES_MAX: Final = 8 * 1024
+"""The tail keeps a copy of a batch up to this size: a view would keep the whole request in memory, and the
+garbage collector tracks views."""
 
 
 class TailBatch(msgspec.Struct, frozen=True, gc=False):
@@ -74,12 +76,6 @@ class TailBatch(msgspec.Struct, frozen=True, gc=False):
     @property
     def header(self) -> BatchHeader:
         return read_header(self.view)
-
-
-def kept(batch: Buffer) -> Buffer:
-    """The bytes that the tail keeps of a batch. A small batch is copied: a view would keep the whole request
-    in memory, and the garbage collector tracks views."""
-    return bytes(batch) if len(batch) <= COPIED_BYTES_MAX else batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ def segment_name(base_offset: int, suffix: str = ".log") -> str:
 
 class Segment:
     __slots__ = (
-        "_bytes_since_index",
         "_cuts",
         "_disk",
         "_file",
@@ -50,6 +49,7 @@ class Segment:
         "_time_index",
         "_time_written",
         "base_offset",
+        "bytes_since_index",
         "created_ms",
         "index_interval_bytes",
         "is_unsynced",
@@ -75,7 +75,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._index_written = 0
         self._time_written = 0
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
+        """Of batches since the last index entry. Over `index_interval_bytes` the next batch gets one."""
         self.index_interval_bytes = index_interval_bytes
         self.base_offset = base_offset
         self.size_bytes = 0
@@ -117,11 +118,11 @@ class Segment:
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_index > self.index_interval_bytes:
+        if self.bytes_since_index > self.index_interval_bytes:
             self.offset_index.add(last_offset, position)
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-            self._bytes_since_index = 0
-        self._bytes_since_index += size
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
         self.size_bytes = position + size
         return position
 
@@ -130,7 +131,7 @@ class Segment:
         self.size_bytes = position
         self.offset_index.truncate(position)
         self.time_index.truncate(offset)
-        self._bytes_since_index = position - self.offset_index.last_position
+        self.bytes_since_index = position - self.offset_index.last_position
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Blocking: put bytes that were noted into the file, and new index entries into theirs."""
@@ -206,11 +207,6 @@ class Segment:
             file.close()
 
     @property
-    def is_index_due(self) -> bool:
-        """The next batch gets entries in the indexes."""
-        return self._bytes_since_index > self.index_interval_bytes
-
-    @property
     def index_bytes(self) -> int:
         """Size of the larger index."""
         return max(
@@ -267,7 +263,7 @@ class Segment:
             return
         self._offset_index, self._time_index = offsets, times
         self._index_written, self._time_written = len(offsets), len(times)
-        self._bytes_since_index = self.written_bytes - offsets.last_position
+        self.bytes_since_index = self.written_bytes - offsets.last_position
         last = times.last
         if last is not None and last[0] > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = last
@@ -280,7 +276,7 @@ class Segment:
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._index_written = self._time_written = 0
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         size, self.size_bytes = self.written_bytes, 0
         for position, header in self.scan(0, size):
             self.size_bytes = position
@@ -436,7 +432,7 @@ class Segment:
         self.time_index.truncate(next_offset)
         offset_entries, time_entries = len(self.offset_index), len(self.time_index)
         self.size_bytes = position
-        self._bytes_since_index = position - self.offset_index.last_position
+        self.bytes_since_index = position - self.offset_index.last_position
         last = self.time_index.last
         self.max_timestamp, self.max_timestamp_offset = last or (-1, self.base_offset)
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from chronik.model import METADATA_TOPIC_ID, StorageError, invariant
 from chronik.records.batch import Buffer
 from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_position
@@ -54,17 +56,14 @@ class Pending(NamedTuple):
     sequence: int
 
 
-class Round:
+class Round(msgspec.Struct):
     """A commit round that is planned, or was taken."""
 
-    __slots__ = ("cuts", "entries", "number", "size_bytes")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.entries: list[Pending] = []
-        self.size_bytes = 0
-        self.cuts: list[Callable[[int], None]] = []
-        """Whom to tell the first sequence number behind this round when it is taken."""
+    number: int
+    entries: list[Pending] = msgspec.field(default_factory=list)
+    size_bytes: int = 0
+    cuts: list[Callable[[int], None]] = msgspec.field(default_factory=list)
+    """Whom to tell the first sequence number behind this round when it is taken."""
 
 
 class WalQueue:
@@ -173,7 +172,16 @@ class WalQueue:
         """The next round: all metadata that waits, alone or before data. None if nothing waits."""
         if not self.count:
             return None
-        taken = self._take_alone() if self._is_too_much_data() else self._take_planned()
+        if self._metadata and self._is_too_much_data():
+            taken = Round(self._planned[0].number - 1)  # the metadata goes alone
+        else:
+            if not self._planned:
+                self._plan()
+            taken = self._planned.popleft()
+            if taken is self._open:
+                self._open = None
+            self.data_count -= len(taken.entries)
+            self.data_bytes -= taken.size_bytes
         if self._metadata:
             self._put_in_front(taken)
         self._last_round = taken.number
@@ -188,23 +196,10 @@ class WalQueue:
     def _is_too_much_data(self) -> bool:
         """Whether metadata should not wait for the data of the next round. Never twice in a row: data must
         not wait for a stream of metadata."""
-        if not self._metadata or not self._planned:
+        if not self._planned:
             return False
         following = self._planned[0]
         return following.size_bytes > SHARED_BYTES_MAX and following.number - 1 > self._last_round
-
-    def _take_alone(self) -> Round:
-        return Round(self._planned[0].number - 1)
-
-    def _take_planned(self) -> Round:
-        if not self._planned:
-            self._plan()
-        taken = self._planned.popleft()
-        if taken is self._open:
-            self._open = None
-        self.data_count -= len(taken.entries)
-        self.data_bytes -= taken.size_bytes
-        return taken
 
     def _put_in_front(self, taken: Round) -> None:
         end = self.next_sequence + len(self._metadata)

@@ -36,8 +36,8 @@ class FrameDecoder:
         """From now on accept frames up to this size."""
         self._max = frame_bytes_max
 
-    def space(self) -> memoryview:
-        """Where the next bytes go."""
+    def space(self, _sizehint: int = -1) -> memoryview:
+        """Where the next bytes go. Serves as `get_buffer` of the protocols that own a decoder."""
         if self._frame is not None:
             if self._frame_have == len(self._frame):
                 self._grow()

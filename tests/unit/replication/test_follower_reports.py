@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import cast
 
@@ -137,20 +138,19 @@ async def write(store: LogStore, follower: Follower, offset: int) -> None:
     await follower.hears(FrameType.WATERMARK)
 
 
-async def test_how_soon_a_follower_knows_the_watermark_is_sampled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_how_soon_a_follower_knows_the_watermark_is_sampled(tmp_path: Path) -> None:
     """S25. Every move while little happens, else one in a while; counted when the follower has it."""
     async with opened(tmp_path) as (store, _):
         follower = await opened_by_leader(store)
         await follower.hears(FrameType.WATERMARK)  # that of an empty log
         follower.samples.clear()
         propagation = follower.feed.propagation
-        monkeypatch.setattr(propagation, "_now", lambda: now)
-        now = propagation._next_at
+        propagation.next_at = 0.0
         await write(store, follower, 0)
+        assert propagation.next_at <= asyncio.get_running_loop().time() + SAMPLE_SECONDS
+        propagation.next_at = math.inf
         await write(store, follower, 1)
-        now += SAMPLE_SECONDS
+        propagation.next_at = 0.0
         await write(store, follower, 2)
         samples = [sample for sample in follower.samples if sample]
         assert len(samples) == 2
@@ -163,16 +163,14 @@ async def test_how_soon_a_follower_knows_the_watermark_is_sampled(
         assert propagation.seconds[FOLLOWER].count == 2, "nobody asked for that number"
 
 
-async def test_a_watermark_goes_with_the_next_batches_and_soon_without_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watermark_goes_with_the_next_batches_and_soon_without_any(tmp_path: Path) -> None:
     """One message less for each follower and round; but none is left in the dark when nothing follows."""
     async with opened(tmp_path) as (store, _):
         follower = leading(store)
         await follower.hears(FrameType.OPEN)
         follower.say(FrameType.STATE, frames.encode_position(frames.LogPosition(0, 0, [])))
         await follower.hears(FrameType.WATERMARK)
-        monkeypatch.setattr(follower.feed.propagation, "_now", lambda: 0.0)  # no samples
+        follower.feed.propagation.next_at = math.inf  # no samples
         for number in range(3):
             put(follower.partition, (b"key", b"value"), now_ms=1)
             follower.feed.appended(follower.partition)

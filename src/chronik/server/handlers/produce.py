@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from chronik.model import ErrorCode, InvalidRecords, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.records.compression import Compression
@@ -265,21 +267,18 @@ class _PendingProduce:
         return result
 
 
-class _PendingBatch:
+class _PendingBatch(msgspec.Struct, eq=False):
     """A known request between the append of its only batch and its answer.
 
     Does what `_PendingProduce` does for a request that goes well, with a fifth of the objects, and leaves all
     others to it. That the answers are the same is shown by tests/unit/server/test_same_answers.py.
     """
 
-    __slots__ = ("_base", "_call", "_frame", "_timer")
-
-    def __init__(self, call: Call[ProduceRequest], base_offset: int, frame: bytes) -> None:
-        self._call = call
-        self._base = base_offset
-        # Made now and not when the disk has the batch: then the client waits for it.
-        self._frame = frame
-        self._timer: asyncio.TimerHandle | None = None
+    _call: Call[ProduceRequest]
+    _base: int
+    _frame: bytes
+    """The answer. Made at the append and not when the disk has the batch: then the client waits for it."""
+    _timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def append(cls, call: Call[ProduceRequest], known: Known) -> None:
