@@ -224,6 +224,10 @@ class Links:
         await self.wal_port.stop()
         await self.raft_port.stop()
 
+    def has_peer_at(self, host: str) -> bool:
+        """Whether another node speaks from this address now."""
+        return self.wal_port.has_peer_at(host) or self.raft_port.has_peer_at(host)
+
     def refused(self) -> int:
         return self.wal_port.refused + self.raft_port.refused
 

@@ -273,6 +273,7 @@ class _Parts:
             limits=limits,
             configs=self.services.broker_configs,
             pressures=(self.store.wal, self.store.flusher),
+            is_of_a_node=self.links.has_peer_at,
         )
 
     async def bind(self) -> dict[str, int]:

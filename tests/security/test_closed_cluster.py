@@ -17,10 +17,12 @@ from chronik.client.options import parse_bootstrap
 from chronik.client.security import create_acls, put_user
 from chronik.config import Address, Peer, Settings
 from chronik.links.handshake import NodeKey
+from chronik.metadata.commands import BROKER_RESOURCE, SetConfigs
 from chronik.model import RequestError
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
 from chronik.security.scram import Sign
+from chronik.server import listener
 from chronik.server.first_user import write_first_user
 from chronik.server.own_clients import HTTP_USER, QUERY_USER, own_password
 from chronik.server.tls import client_context
@@ -129,6 +131,31 @@ async def test_transactions_groups_and_failover(tmp_path: Path) -> None:
         async with consumer:
             seen = [(await consumer.getone()).value for _ in range(24)]
         assert sorted(seen) == [b"0"] * 6 + [b"1"] * 6 + [b"2"] * 6 + [b"3"] * 6
+
+
+async def test_a_limit_that_is_too_low_keeps_no_node_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on the only listener either: nodes are known by the addresses that their links come from."""
+    monkeypatch.setattr(listener, "is_of_this_machine", lambda *_: False)
+    async with three(tmp_path) as nodes, contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        too_low = SetConfigs(resource_type=BROKER_RESOURCE, name="", values={"max.connections": "1"})
+        await nodes[1].parts.metadata.submit(too_low)
+
+        async def is_taken(own_host: str) -> bool:
+            """Whether one more connection from this address is taken."""
+            port = nodes[1].settings.kafka_port
+            tls = client_context(nodes[1].settings.kafka_tls_cert)
+            try:
+                _, writer = await asyncio.open_connection(HOST, port, ssl=tls, local_addr=(own_host, 0))
+            except OSError:
+                return False
+            stack.callback(writer.close)
+            return True
+
+        assert [await is_taken(HOST) for _ in range(3)] == [True] * 3
+        assert not await is_taken("127.0.0.9"), "a client elsewhere"
+        assert nodes[1].parts.listener.stats.refused["max"] == 1
 
 
 @pytest.mark.parametrize("secret", ["guessed", ""])

@@ -181,6 +181,10 @@ class Acceptor:
         by_tls = self._server.refused if isinstance(self._server, TlsPort) else 0
         return self._closed_for_others + by_tls
 
+    def has_peer_at(self, host: str) -> bool:
+        """Whether a node has proven itself from this address, on a connection that is still open."""
+        return any(link.opened and link.peer_host == host for link in self._links)
+
     async def start(self, host: str, port: int) -> int:
         if self._identity.tls is not None:
             tls_port = TlsPort(self._identity.tls, self._new_link, self._keep)

@@ -73,6 +73,8 @@ class Link(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self.peer_id: NodeId = dial[0] if dial else -1
         self.purpose = dial[1] if dial else ""
+        self.peer_host = ""
+        """The address at the other end."""
         self.opened = False
         """Whether the handshake ever succeeded."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -83,6 +85,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        self.peer_host, *_ = transport.get_extra_info("peername") or ("",)
         self.outbox.open(transport)
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS_MAX, self.abort)
         try:
@@ -105,8 +108,7 @@ class Link(asyncio.BufferedProtocol):
         if self.peer_id >= 0:
             _refused((self.peer_id, self.purpose), self.purpose or "new", self.peer_id, error)
         elif self._transport is not None:
-            host, *_ = self._transport.get_extra_info("peername") or ("?",)
-            _stranger(host, host, error)
+            _stranger(self.peer_host, self.peer_host or "?", error)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

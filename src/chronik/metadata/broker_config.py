@@ -173,8 +173,8 @@ _DYNAMIC: Final = (
     _limit(
         "max.connections",
         "Connections of clients at once; at most half of the file descriptors that the system allows. Those "
-        "from the node's own machine, and those at the nodes' own listener if there are others, are limited "
-        "by the node's settings alone.",
+        "from the machines of the cluster's nodes, and those at the nodes' own listener if there are others, "
+        "are limited by the node's settings alone.",
     ),
     _limit(
         "max.connections.per.ip",

@@ -1,7 +1,7 @@
 """How many connections a node takes: its settings, unless broker configs of Kafka's names say otherwise.
 
-The configs are no limit for the nodes themselves: set too low, they would close the cluster to those who
-could set them right again.
+The configs are no limit for the nodes themselves, nor for their machines: set too low, they would close the
+cluster to those who could set them right again.
 """
 
 from __future__ import annotations

@@ -143,12 +143,15 @@ class KafkaListener:
         limits: Limits,
         pressures: tuple[Pressure, ...],
         configs: Callable[[], tuple[Mapping[str, str], ...]] = tuple,
+        is_of_a_node: Callable[[str], bool] = lambda _host: False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.dispatcher = dispatcher
         self.limits = limits
         self._configs = configs
         """The broker's configs, strongest first: they may change some of the limits."""
+        self._is_of_a_node = is_of_a_node
+        """Whether an address is that of another node of the cluster."""
         self.memory = RequestMemory(limits.request_memory_bytes_max)
         self.stalled = StalledMemory(limits.stalled_memory_bytes_max, self.loop.time)
         self.pressures: tuple[Pressure, ...] = (self.memory, *pressures)
@@ -249,11 +252,13 @@ class KafkaListener:
         return wait_s
 
     def _is_kept_open(self, connection: KafkaConnection, door: Door) -> bool:
-        """Whether the node's settings alone limit these connections: those of this machine, and as in Apache
-        Kafka those of the nodes' own listener, if it is not the only one."""
+        """Whether the node's settings alone limit these connections: those of this machine and of the other
+        nodes' machines, and as in Apache Kafka those of the nodes' own listener, if it is not the only
+        one."""
         peer = connection.peer
-        is_of_nodes = door.takes_nodes and len(self._servers) > 1
-        return is_of_nodes or is_of_this_machine(peer.peer_host, peer.listener_host)
+        if door.takes_nodes and len(self._servers) > 1:
+            return True
+        return is_of_this_machine(peer.peer_host, peer.listener_host) or self._is_of_a_node(peer.peer_host)
 
     def _wait_for_turn(self, door: Door, rate: int | None, *, is_kept_open: bool) -> float:
         """Connections beyond the listener's rate are held back, as if they had been accepted later."""

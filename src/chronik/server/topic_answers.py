@@ -1,7 +1,7 @@
 """Topics as Metadata answers describe them, kept as bytes.
 
 Every client asks for the same topics again and again, and all of them at once after a change; to describe and
-encode 50,000 partitions takes a quarter of a second. Answers of the same version have the same bytes for a
+encode 50,000 partitions takes a quarter of a second. Answers of the same layout have the same bytes for a
 topic, whoever asks: what a client may see decides which topics are in the answer, and its rights over a topic
 are part of the key.
 
@@ -11,9 +11,11 @@ the same topic, and the same brokers are alive.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import PartitionRegistration, Topic
@@ -27,29 +29,40 @@ __all__ = ["TopicAnswers", "describe_partition", "describe_topic"]
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 ENTRY_BYTES: Final = 300
 """What keeping one costs besides its bytes."""
+PATIENCE: Final = 8
+"""Calls that could have used the room of one that was not used meanwhile, before it gives way."""
+LOOKED_AT_MORE: Final = 16
+"""A call looks at twice as many entries as it misses, and at this many, for one to give way."""
+LAYOUTS: Final = (0, 1, 5, 7, 8, 9, 10)
+"""Versions that changed how a topic is encoded; the others are as the one before."""
 _NOTHING: Final = Encoded()
+
+_Key: TypeAlias = tuple[str, int, int]
 
 
 class _Kept:
-    __slots__ = ("answer", "call", "topic")
+    __slots__ = ("answer", "call", "patience", "topic")
 
     def __init__(self, topic: Topic, answer: Encoded, call: int) -> None:
         self.topic = topic
         self.answer = answer
         self.call = call
         """The last one that used it."""
+        self.patience = PATIENCE
 
 
 class TopicAnswers:
-    """Those that were used last, up to `KEPT_BYTES_MAX`.
+    """Those that are used, up to `KEPT_BYTES_MAX`.
 
     What a call uses never gives way to what the same call adds: else requests for all topics, always in the
-    same order, would find nothing any more as soon as one topic did not fit.
+    same order, would find nothing any more as soon as one topic did not fit. For the same reason what was not
+    used in this call gives way only when it was not used in `PATIENCE` such calls: clients of two layouts,
+    or with other rights, that ask in turn would push each other's out for ever.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int, int], _Kept] = OrderedDict()
-        """By topic, version and authorized operations; the longest unused first."""
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        """By topic, layout and authorized operations; the longest unused first."""
         self._call = 0
         self._alive: frozenset[NodeId] = frozenset()
         self.kept_bytes = 0
@@ -65,43 +78,54 @@ class TopicAnswers:
         self._call = call = self._call + 1
         kept, answers = self._kept, list[Encoded]()
         missing: list[tuple[int, Topic, int]] = []
+        layout = LAYOUTS[bisect_right(LAYOUTS, version) - 1]
         for topic, operations in wanted:
-            key = topic.name, version, operations
+            key = topic.name, layout, operations
             known = kept.get(key)
             if known is None or known.topic is not topic:
                 missing.append((len(answers), topic, operations))
                 answers.append(_NOTHING)
                 continue
             if known.call != call:
-                known.call = call
+                known.call, known.patience = call, PATIENCE
                 kept.move_to_end(key)
             answers.append(known.answer)
         # Only now: everything that this call uses is marked, so none of it goes to make room.
-        for place, topic, operations in missing:
-            answers[place] = self._made(state, topic, version, operations)
+        if missing:
+            unused = self._unused(2 * len(missing) + LOOKED_AT_MORE)
+            for place, topic, operations in missing:
+                fields = describe_topic(state, topic, operations)
+                answer = encode_element(ApiKey.METADATA, layout, "topics", fields)
+                self._keep((topic.name, layout, operations), _Kept(topic, answer, call), unused)
+                answers[place] = answer
         return answers
 
-    def _made(self, state: ClusterState, topic: Topic, version: int, operations: int) -> Encoded:
-        fields = describe_topic(state, topic, operations)
-        answer = encode_element(ApiKey.METADATA, version, "topics", fields)
-        key = topic.name, version, operations
-        if key in self._kept:  # as the topic was before, or it is asked for twice
-            self._forget(key)
-        if self._makes_room(_cost(answer)):
-            self._kept[key] = _Kept(topic, answer, self._call)
-            self.kept_bytes += _cost(answer)
-        return answer
+    def _unused(self, count: int) -> Iterator[_Key]:
+        """The longest unused that give way to this call, looked for as they are needed."""
+        for key in list(islice(self._kept, count)):
+            found = self._kept.get(key)
+            if found is None or found.call == self._call:
+                continue
+            if found.patience:
+                found.patience -= 1
+            else:
+                yield key
 
-    def _makes_room(self, size: int) -> bool:
+    def _keep(self, key: _Key, new: _Kept, unused: Iterator[_Key]) -> None:
+        self._forget(key)  # as the topic was before, or it is asked for twice
+        size = _cost(new.answer)
         while self.kept_bytes + size > KEPT_BYTES_MAX:
-            longest_unused = next(iter(self._kept.items()), None)
-            if longest_unused is None or longest_unused[1].call == self._call:
-                return False
-            self._forget(longest_unused[0])
-        return True
+            longest_unused = next(unused, None)
+            if longest_unused is None:
+                return
+            self._forget(longest_unused)
+        self._kept[key] = new
+        self.kept_bytes += size
 
-    def _forget(self, key: tuple[str, int, int]) -> None:
-        self.kept_bytes -= _cost(self._kept.pop(key).answer)
+    def _forget(self, key: _Key) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self.kept_bytes -= _cost(gone.answer)
 
 
 def _cost(answer: Encoded) -> int:

@@ -244,6 +244,24 @@ def test_all_peers_together_have_only_so_many_links_open() -> None:
     pair.run(main)
 
 
+def test_the_address_of_a_node_is_known_from_its_proof_to_the_end_of_its_link() -> None:
+    pair = Pair()
+
+    async def main() -> None:
+        acceptor = Acceptor(pair.identity(3), {"data": pair.far})
+        link = acceptor._accept()
+        link.peer_host = "192.0.2.7"
+        assert not acceptor.has_peer_at("192.0.2.7"), "a stranger so far"
+        link.opened = True
+        assert acceptor.has_peer_at("192.0.2.7")
+        assert not acceptor.has_peer_at("192.0.2.8")
+        link.connection_lost(None)
+        await asyncio.sleep(0)
+        assert not acceptor.has_peer_at("192.0.2.7")
+
+    pair.run(main)
+
+
 def test_strangers_do_not_keep_a_node_out() -> None:
     """Only so many connections stay open before a proof; the oldest goes, and an honest peer gets in."""
     pair = Pair()

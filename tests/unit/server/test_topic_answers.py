@@ -13,9 +13,9 @@ from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
 from chronik.server import topic_answers
 from chronik.server.authorized import NOT_REQUESTED
-from chronik.server.topic_answers import TopicAnswers, describe_topic
+from chronik.server.topic_answers import LAYOUTS, PATIENCE, TopicAnswers, describe_topic
 from chronik.wire.api import ApiKey
-from chronik.wire.schema import check_fields, encode_response
+from chronik.wire.schema import check_fields, encode_element, encode_response
 from tests.unit.metadata.test_state import LIVELY, histories
 from tests.unit.server.harness import Harness
 
@@ -100,11 +100,46 @@ def test_a_version_that_nobody_asks_for_any_more_gives_way(monkeypatch: pytest.M
     state, answers = harness.store.state, TopicAnswers()
     kept(answers, state, 12, 0)
     monkeypatch.setattr(topic_answers, "KEPT_BYTES_MAX", answers.kept_bytes)
-    for version in (9, 12):
-        kept(answers, state, version, 0)
+    kept(answers, state, 9, 0)
+    for _ in range(PATIENCE + 1):
+        kept(answers, state, 12, 0)
     described = noting(monkeypatch)
     kept(answers, state, 12, 0)
     assert described == []
+
+
+@pytest.mark.parametrize("other", [(9, 0), (12, 8)], ids=["another version", "other rights"])
+def test_two_kinds_of_clients_do_not_push_each_other_out(
+    monkeypatch: pytest.MonkeyPatch, other: tuple[int, int]
+) -> None:
+    """What does not fit is made anew each time; the rest is not, though they ask in turn."""
+    harness = Harness()
+    for number in range(20):
+        harness.topic(f"topic-{number}")
+    state, answers = harness.store.state, TopicAnswers()
+    kept(answers, state, 12, 0)
+    monkeypatch.setattr(topic_answers, "KEPT_BYTES_MAX", answers.kept_bytes * 3 // 2)
+    kept(answers, state, *other)
+    described = noting(monkeypatch)
+    for _ in range(3 * PATIENCE):
+        kept(answers, state, *other)
+        kept(answers, state, 12, 0)
+    assert len(described) <= 11 * 3 * PATIENCE, "about half of the topics in every other call"
+    assert len(set(described)) <= 11
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_versions_of_one_layout_have_the_same_bytes(version: int) -> None:
+    """So that clients of 3.x and 4.x share what is kept."""
+    harness = Harness()
+    harness.topic("one", (1, 2), (2, 1))
+    state = harness.store.state
+    (topic,) = state.topics.values()
+    fields = describe_topic(state, topic, 8)
+    layout = max(one for one in LAYOUTS if one <= version)
+    assert encode_element(ApiKey.METADATA, version, "topics", fields) == encode_element(
+        ApiKey.METADATA, layout, "topics", fields
+    )
 
 
 def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
