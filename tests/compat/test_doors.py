@@ -60,7 +60,7 @@ def test_beyond_loopback_http_shows_nothing_of_the_cluster_without_the_key(tmp_p
         for path in ("/health", "/ready", "/metrics", "/"):
             assert status(path) == 200
             assert status(path, Host="rebound.example") == 403
-        for path in ("/admin/topics", "/admin/cluster", "/admin/nodes", "/admin/config", "/_sql/tables"):
+        for path in ("/admin/topics", "/admin/cluster", "/admin/nodes", "/admin/status", "/_sql/tables"):
             assert (status(path), status(path, **{"X-API-Key": "swordfish"})) == (401, 200)
 
 

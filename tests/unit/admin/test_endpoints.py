@@ -143,6 +143,19 @@ def test_the_cluster_and_its_nodes(tmp_path: Path) -> None:
     with_node(tmp_path, work)
 
 
+def test_a_node_tells_its_status_under_both_names(tmp_path: Path) -> None:
+    """Nodes ask each other by the former name."""
+
+    async def work(_: Node, http: Http) -> None:
+        told = (await http.get("/admin/status")).json
+        assert (told["node_id"], told["is_ready"]) == (1, True)
+        assert {one["kind"] for one in told["query_processes"]} == {"search", "sql"}
+        assert told["raft"]["last_applied_index"] > 0
+        assert (await http.get("/admin/node")).json.keys() == told.keys()
+
+    with_node(tmp_path, work)
+
+
 def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     async def work(node: Node, http: Http) -> None:
         answer = await http.get("/admin/config")

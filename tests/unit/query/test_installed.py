@@ -44,7 +44,7 @@ def test_every_question_is_answered_with_what_to_do(
                 501,
                 {"code": "query_not_installed", "message": NOT_INSTALLED},
             )
-        assert not (await http.get("/admin/node")).json["has_query"]
+        assert not (await http.get("/admin/status")).json["has_query"]
         metrics = (await http.get("/metrics")).body
         assert b'chronik_query_child_up{process="search"} 0.0' in metrics
         assert b"chronik_index_lag_records{" not in metrics, "nothing is going to be indexed"
@@ -57,7 +57,7 @@ def test_every_question_is_answered_with_what_to_do(
 
 def test_a_node_that_has_it_says_so(tmp_path: Path) -> None:
     async def work(_: Node, http: Http) -> None:
-        assert (await http.get("/admin/node")).json["has_query"]
+        assert (await http.get("/admin/status")).json["has_query"]
 
     with_node(tmp_path, work)
 
@@ -68,7 +68,7 @@ def test_what_confines_queries_is_said_before_the_first_one(
     """It was shown when a process had started, which may be months after the node."""
 
     async def work(_: Node, http: Http) -> None:
-        shown = (await http.get("/admin/node")).json["query_processes"]
+        shown = (await http.get("/admin/status")).json["query_processes"]
         assert {one["kind"] for one in shown} == {"search", "sql"}
         for one in shown:
             assert not one["is_up"]

@@ -10,7 +10,7 @@ from typing import Final
 from chronik.admin.endpoint import HttpEndpoint
 from chronik.admin.routes.audit import audit_log, take_audit
 from chronik.admin.routes.backup import backup_metadata, restore_metadata, restore_records
-from chronik.admin.routes.cluster import cluster_status, node_status, nodes_status
+from chronik.admin.routes.cluster import cluster_status, node_status, nodes_status, status
 from chronik.admin.routes.configs import change_topic_config, settings, topic_config
 from chronik.admin.routes.console import console_asset, console_page
 from chronik.admin.routes.docs import docs_page, openapi
@@ -35,6 +35,7 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     metrics,
     raft_status,
     cluster_status,
+    status,
     nodes_status,
     node_status,
     add_node,

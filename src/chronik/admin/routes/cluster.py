@@ -22,6 +22,8 @@ from chronik.server.gate import asks, on_cluster
 from chronik.wire.api import ApiKey
 
 ASK_SECONDS = 1.0
+ASKED_OF_NODES = "/admin/node"
+"""Nodes ask each other for their status under its former name, which those of the release before know too."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,13 +189,27 @@ async def cluster_status(call: HttpCall) -> ClusterView:
 
 @endpoint(
     "GET",
-    "/admin/node",
+    "/admin/status",
     needs=on_cluster(Operation.DESCRIBE),
     summary="This node's own figures",
     answer=NodeStatus,
     always=True,
 )
+async def status(call: HttpCall) -> NodeStatus:
+    """Also whether search and SQL are up, what confines them, and where its metadata log stands."""
+    return own_status(call.context)
+
+
+@endpoint(
+    "GET",
+    ASKED_OF_NODES,
+    needs=on_cluster(Operation.DESCRIBE),
+    summary="The same",
+    answer=NodeStatus,
+    always=True,
+)
 async def node_status(call: HttpCall) -> NodeStatus:
+    """The former name of `/admin/status`."""
     return own_status(call.context)
 
 
@@ -267,7 +283,7 @@ async def _ask(context: AdminContext, node_id: NodeId, authorization: str | None
         return NodeReport(node_id=node_id, reachable=False, problem="The cluster has fenced this node.")
     try:
         status = await context.peers.ask(
-            node_id, "GET", "/admin/node", timeout_s=ASK_SECONDS, authorization=authorization
+            node_id, "GET", ASKED_OF_NODES, timeout_s=ASK_SECONDS, authorization=authorization
         )
     except (Unavailable, HttpError) as error:
         return NodeReport(node_id=node_id, reachable=False, problem=str(error))
