@@ -24,7 +24,7 @@ from chronik.client.admin import NewTopic
 from chronik.config import Address, Peer, Settings
 from chronik.links.link import BEAT_SECONDS
 from chronik.model import ErrorCode, InvariantViolated, RequestError, TopicPartition
-from chronik.sim import churn, faults, pipelined, stranger, workload
+from chronik.sim import churn, faults, pipelined, rotting, stranger, workload
 from chronik.sim.cluster import SimCluster
 from chronik.sim.faults import Fault
 from chronik.sim.invariants import Changes, of_nodes, of_replicas
@@ -261,7 +261,7 @@ class _ScenarioRun:
         """Where bits rotted and a node said that it has them alone: elsewhere nothing may be missing."""
         if self.cluster.rotting is None:
             return []
-        complaints = [text for text in self.world.complaints if "lost on this disk, reading goes on" in text]
+        complaints = rotting.complaints(self.cluster)
         return [tp for tp in recorder.tps if any(f" {tp}: " in text for text in complaints)]
 
     def _settings(self) -> list[Settings]:
@@ -351,10 +351,16 @@ class _ScenarioRun:
         if self._stranger is not None:
             await asyncio.sleep(2 * BEAT_SECONDS)  # the next sign of life tells that a frame was touched
             self.result.failures += self._stranger.failures + self._stranger.survivors()
+        before = rotting.complaints(self.cluster)
+        await rotting.lead_from_the_rotten_disk(self.cluster, recorder.tps)
         groups = list(dict.fromkeys(e.group for e in recorder.events if hasattr(e, "group")))
         await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
         await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))
         await self._in_client("reader3", workload.read_offsets(recorder, "final-o", groups))
+        if self.cluster.rotting is not None:
+            await self.cluster.converge()
+            self.result.failures += await rotting.replicas_differ(self.cluster, recorder.tps)
+            self.result.failures += rotting.complaints(self.cluster)[len(before) :]
         await self.cluster.stop()
         return recorder
 

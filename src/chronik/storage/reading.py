@@ -230,7 +230,8 @@ def _from_files(
         if not waiting:
             return LogSlice([segment.read_now(position, size)], size)
         # Check also bytes that were sound before: they are read from the device again.
-        data = segment.read_sound(position, size)
+        end_offset = _end_offset(log_, segment)
+        data = segment.read_sound(position, size, end_offset, is_strict=not past_damage)
         if data:
             return LogSlice([data], len(data))
         segment.verified_bytes = min(segment.verified_bytes, position)
@@ -246,13 +247,17 @@ def _from_files(
 
 def _raise_damage(log_: PartitionLog, segment: Segment) -> None:
     """An offset was not found in a segment that is not verified yet: raise SegmentDamage if it is damaged."""
-    following = next((one for one in log_.segments if one.base_offset > segment.base_offset), None)
-    end_offset = log_.log_end_offset if following is None else following.base_offset
     size = segment.readable_bytes
-    fault = find_fault(segment.file.read_at, size, segment.base_offset, end_offset)
+    fault = find_fault(segment.file.read_at, size, segment.base_offset, _end_offset(log_, segment))
     if fault is not None:
         raise SegmentDamage(segment, fault.position, fault.offset)
     segment.verified_bytes = max(segment.verified_bytes, size)
+
+
+def _end_offset(log_: PartitionLog, segment: Segment) -> int:
+    """All offsets of a segment are below this."""
+    following = next((one for one in log_.segments if one.base_offset > segment.base_offset), None)
+    return log_.log_end_offset if following is None else following.base_offset
 
 
 def _position_of(segment: Segment, offset: int, end: int, read_at: object) -> int:
@@ -284,9 +289,10 @@ def _behind_damage(
     )
     if following is None:
         return None
-    data = segment.read_sound(following, min(bytes_max, segment.written_bytes - following))
+    room, end_offset = segment.written_bytes - following, _end_offset(log_, segment)
+    data = segment.read_sound(following, min(bytes_max, room), end_offset)
     if not data:
-        data = segment.read_sound(following, segment.written_bytes - following)
+        data = segment.read_sound(following, room, end_offset)
     kept = [(place, header) for place, header in headers(data) if header.next_offset <= limit_offset]
     if not kept:
         return EMPTY

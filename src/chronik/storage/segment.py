@@ -27,6 +27,7 @@ from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeInd
 log = logging.getLogger(__name__)
 
 _SCAN_BYTES: Final = 64 * 1024
+_NO_END: Final = 2**63
 ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
@@ -337,10 +338,18 @@ class Segment:
             position += size
 
     def locate(self, offset: int, read: ReadAt | None = None) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first written batch whose last offset is at or behind `offset`."""
+        """Position and header of the first written batch whose last offset is at or behind `offset`.
+
+        None where batches on the way there are out of order: one of them says offsets that are not its own.
+        """
+        next_offset = self.base_offset
         for position, header in self.scan(self.start_for(offset, read), None, read):
+            if header.base_offset < next_offset:
+                self.verified_bytes = min(self.verified_bytes, position)
+                return None
             if header.last_offset >= offset:
                 return position, header
+            next_offset = header.next_offset
         return None
 
     def start_for(self, offset: int, read: ReadAt | None = None) -> int:
@@ -380,18 +389,32 @@ class Segment:
             end = position + header.size_bytes
         return end
 
-    def read_sound(self, position: int, size: int) -> bytes:
-        """Blocking: up to `size` bytes of whole, sound batches; empty if the first one is damaged."""
-        data = self.file.read_at(position, size)
-        end = 0
+    def read_sound(
+        self, position: int, size: int, end_offset: int = _NO_END, *, is_strict: bool = False
+    ) -> bytes:
+        """Blocking: up to `size` bytes of whole, sound batches; empty if the first one is damaged.
+
+        A batch's offset stands outside its checksum. It is right if batches are in order and end before
+        `end_offset`; `is_strict` also holds the last of them against what stands behind it.
+        """
+        reach = min(size + HEADER_BYTES, self.readable_bytes - position) if is_strict else size
+        data = self.file.read_at(position, max(size, reach))
+        end = start_of_last = 0
+        next_offset = self.base_offset
         while len(data) - end >= HEADER_BYTES:
-            batch_bytes = read_header(data, end).batch_length + OVERHEAD_BYTES
-            if end + batch_bytes > len(data) and end > 0:
+            header = read_header(data, end)
+            if header.base_offset < next_offset:
+                end = start_of_last if is_strict else end  # either of the two may be the wrong one
+                break
+            if end + header.batch_length + OVERHEAD_BYTES > size and end > 0:
                 break
             try:
-                header = check_batch(data, end)
+                check_batch(data, end)
             except RequestError:
                 break
+            if header.last_offset >= end_offset:
+                break
+            start_of_last, next_offset = end, header.next_offset
             end += header.size_bytes
         if position <= self.verified_bytes:
             self.verified_bytes = max(self.verified_bytes, position + end)

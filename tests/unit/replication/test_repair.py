@@ -13,6 +13,7 @@ from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.model import ErrorCode, RequestError
+from chronik.records.batch import headers
 from chronik.replication.partition import Partition
 from chronik.replication.repair import WAIT_SECONDS_MAX, Repairs, wait_seconds
 from chronik.storage.log_parts import SegmentDamage
@@ -70,6 +71,34 @@ async def test_a_damaged_batch_is_not_skipped_while_another_replica_is_in_sync(t
         assert len(around.begun) == 1, "one repair at a time"
         segments = partition.log.segments
         assert sound_until(segments, around.begun[0].segment) == int(damaged.stem)
+
+
+@pytest.mark.parametrize("bit", [0, 1, 3, 21, 54, 63])
+@pytest.mark.parametrize("which", [0, 3, -1], ids=["first", "inner", "last"])
+async def test_a_batch_that_says_offsets_of_others_is_damaged(tmp_path: Path, which: int, bit: int) -> None:
+    """Its offset stands outside its checksum: readers got records under offsets that are not theirs."""
+    damaged = (await fill(tmp_path))[1]
+    data = bytearray(damaged.read_bytes())
+    before = [header.base_offset for _, header in headers(data)]
+    place, header = list(headers(data))[which]
+    data[place : place + 8] = ((header.base_offset ^ 1 << bit) & 2**64 - 1).to_bytes(8, "big")
+    damaged.write_bytes(data)
+    around = Remembering()
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store, context(around)).add("orders", segment_bytes=2048)
+        partition.assign(assignment(1, (1, 2), 1, 1))
+        end = partition.log_end_offset
+        for offset in reversed(before):
+            for size in (1, 10_000):  # one batch, or all that follow
+                try:
+                    found = await partition.read(offset, size, end)
+                except RequestError as error:
+                    assert error.code == ErrorCode.not_leader_or_follower
+                    continue
+                got = [one.base_offset for _, one in headers(b"".join(found.buffers))]
+                assert got == list(range(offset, offset + len(got)))
+                assert header.base_offset not in got
+        assert [found.segment.path for found in around.begun] == [damaged]
 
 
 async def test_the_rest_is_served_if_there_is_no_repair(
