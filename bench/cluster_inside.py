@@ -13,7 +13,6 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster_loads import DEADLINE_S, Brokers, Results, admin_of, create, producer_of, send, settle
-from chronik.metrics import SECONDS
 from chronik.testing import Cluster
 from chronik.testing.replicas import ReplicasDiffer
 
@@ -26,7 +25,6 @@ STAGES = {
 }
 ULTRA = "metadata in the leader's WAL with the profile ultra"
 SHARES = {"p50 ms": 0.5, "p99 ms": 0.99}
-BOUNDS = (*SECONDS, math.inf)
 WATERMARK = "watermark known to a follower, p99 ms"
 BESIDE_DATA = "metadata on a majority beside a flood of data, p99 ms"
 FLOOD_BYTES = 64 * 1024
@@ -151,7 +149,8 @@ def scrape(cluster: Cluster, metric: str, label: str = "") -> Buckets:
 
 def quantile_ms(before: Buckets, after: Buckets, label: str, share: float) -> float:
     """Of what was added between two scrapes."""
-    return 1000 * quantile({bound: after[label, bound] - before[label, bound] for bound in BOUNDS}, share)
+    added = {bound: count - before[name, bound] for (name, bound), count in after.items() if name == label}
+    return 1000 * quantile({math.inf: 0.0, **added}, share)
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:

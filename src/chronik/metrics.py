@@ -36,6 +36,12 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 SECONDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
+STAGE_SECONDS: Final = (
+    *(round(step * decade, 6) for decade in (0.0001, 0.001, 0.01, 0.1)
+      for step in (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)),
+    1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Ten to a power of ten: what is held against a bar must not be told to the nearest half only."""
 COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 10_000.0)
 
 
@@ -88,19 +94,23 @@ class ServerStats:
     """Seconds from a request's last byte to its answer, by API key."""
 
 
+def _of_a_stage() -> Histogram:
+    return Histogram(STAGE_SECONDS)
+
+
 @dataclass(slots=True)
 class WriteStages:
     """How long metadata writes take. Counted by the log underneath, and where commands are submitted."""
 
-    wal: Histogram = field(default_factory=Histogram)
+    wal: Histogram = field(default_factory=_of_a_stage)
     """Until the entry is durable in the leader's WAL."""
-    sent: Histogram = field(default_factory=Histogram)
+    sent: Histogram = field(default_factory=_of_a_stage)
     """Until it is handed to the streams to the followers."""
-    committed: Histogram = field(default_factory=Histogram)
+    committed: Histogram = field(default_factory=_of_a_stage)
     """Until a majority has it."""
-    applied: Histogram = field(default_factory=Histogram)
+    applied: Histogram = field(default_factory=_of_a_stage)
     """Until it is applied on the node that submitted it."""
-    followers: Histogram = field(default_factory=Histogram)
+    followers: Histogram = field(default_factory=_of_a_stage)
     """Until the leader hears that a follower has applied it, once for each follower."""
     by_command: dict[str, Histogram] = field(default_factory=dict)
     """The same as `applied`, separately for each kind of command."""
