@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from chronik.wire.api import ApiKey
-from tests.fuzz import canaries, http_door, kafka_door, peers_door, readers_door, records_door
+from tests.fuzz import canaries, http_door, jobs_door, kafka_door, peers_door, readers_door, records_door
 from tests.fuzz.beside import Beside
 from tests.fuzz.inputs import Input, Recording
 from tests.fuzz.sending import Sender
@@ -30,7 +30,10 @@ DOORS: Final[Mapping[str, Door]] = {
     "http": http_door.inputs,
     "peers": peers_door.inputs,
     "readers": readers_door.inputs,
+    "jobs": jobs_door.inputs,
 }
+SHORT: Final = tuple(door for door in DOORS if door != "jobs")
+"""Without Spark, which takes a quarter of a minute to start."""
 SECRET: Final = "fuzz-secret"
 SENDERS: Final = 8
 MEASURE_S: Final = 2.0

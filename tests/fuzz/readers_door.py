@@ -46,7 +46,7 @@ ORDER: Final = {
 
 
 def inputs(pick: random.Random, topic_ids: list[UUID]) -> Iterator[Input]:
-    kinds = ("scanner", "scanner", "avro", "archive", "index", "pipeline", "pipeline")
+    kinds = ("scanner", "tasks", "tasks", "avro", "archive", "index", "pipeline", "pipeline")
     while True:
         kind = pick.choice(kinds)
         yield Input(what=kind, port=kind, pieces=(Piece(0, MAKERS[kind](pick)),))
@@ -185,6 +185,39 @@ def _scan(data: bytes) -> None:
             pass
 
 
+def _run_tasks(data: bytes) -> None:
+    """What tasks of the archive and of the index job do with the batches of their range, and what the driver
+    of the index job makes of their shards. The rest of the archive job is Spark's (`jobs_door`)."""
+    from chronik.query.index import TopicIndex, find
+    from chronik.spark.jobs.decoding import with_unreadable
+    from chronik.spark.jobs.index import SHARD_COLUMNS, build_shard, combine
+    from chronik.spark.reader import RangePartition, RangeRows
+
+    work = RangePartition("t", 0, 0, 2**62)
+    columns = with_unreadable(include_headers=True).split(",")
+    try:
+        archived = list(RangeRows(columns, work).of(data, ()))
+    except RequestError:
+        return  # a checksum is wrong: that is the disk's fault, and the task fails
+    for batch in archived:
+        batch.validate(full=True)
+        if batch.schema.names != columns:
+            raise AssertionError(f"columns {batch.schema.names}")
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder) / "staging"
+        staging.mkdir()
+        (made,) = list(build_shard(RangeRows(SHARD_COLUMNS, work).of(data, ()), str(staging))) or [None]
+        shard = {"path": "", "documents": 0, "unreadable": 0} if made is None else made.to_pylist()[0]
+        documents = combine([Path(shard["path"])] if shard["path"] else [], Path(folder) / "index")
+        index = TopicIndex(Path(folder) / "index")
+        found = find(index.snapshot, {"match_all": {}}, {}, limit=3, order=None, ascending=False)
+        index.close()
+    rows = sum(batch.num_rows for batch in archived)
+    counts = (shard["documents"], documents, found.total, rows - shard["unreadable"])
+    if len(set(counts)) > 1:
+        raise AssertionError(f"documents of the shard, of the index, found by it, and rows: {counts}")
+
+
 def _decode_avro(data: bytes) -> None:
     from chronik.spark.jobs.avro import decoder
 
@@ -245,6 +278,7 @@ def _read_pipeline(data: bytes) -> None:
 
 MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "scanner": _batches,
+    "tasks": _batches,
     "avro": _avro,
     "archive": functools.partial(_damaged_files, _archive_files),
     "index": functools.partial(_damaged_files, _index_files),
@@ -252,6 +286,7 @@ MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
 }
 READERS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "scanner": _scan,
+    "tasks": _run_tasks,
     "avro": _decode_avro,
     "archive": _read_archive,
     "index": _read_index,

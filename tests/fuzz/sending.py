@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from chronik.links.handshake import Handshake, LinkIdentity
 from chronik.links.seal import Seal
-from tests.fuzz import canaries, readers_door
+from tests.fuzz import canaries, jobs_door, readers_door
 from tests.fuzz.inputs import Input
 from tests.fuzz.peers_door import NODE_ID, framed
 from tests.process import HOST
@@ -32,35 +32,49 @@ TRACES: Final = (b"Traceback (most recent", b"site-packages", b'File "/', b"Stac
 _READ_BYTES: Final = 1 << 16
 
 
+class _Beside:
+    """A process of its own, which is replaced if an input ends it or blocks it. One input at a time."""
+
+    def __init__(self, prepare: Callable[[], None], seconds_max: float) -> None:
+        self._prepare = prepare
+        self._seconds_max = seconds_max
+        self._pool: ProcessPoolExecutor | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self, function: Callable[..., str | None], *arguments: Any) -> str | None:
+        async with self._turn:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), self._prepare)
+            try:
+                work = asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+                return await asyncio.wait_for(work, self._seconds_max)
+            except (BrokenProcessPool, TimeoutError) as error:
+                self.close()
+                return f"the process beside: {error!r}"
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
 class Sender:
     def __init__(self, ports: Mapping[str, int], secret: bytes) -> None:
         self._ports = ports
         self._secret = secret
-        self._readers: ProcessPoolExecutor | None = None
-
-    async def _read_beside(self, one: Input) -> str | None:
-        """In a process of its own, which is replaced if an input ends it or blocks it."""
-        if self._readers is None:
-            spawned = multiprocessing.get_context("spawn")
-            self._readers = ProcessPoolExecutor(1, spawned, readers_door.limit_memory)
-        pool, loop = self._readers, asyncio.get_running_loop()
-        try:
-            work = loop.run_in_executor(pool, readers_door.read, one.port, one.pieces[0].data)
-            return await asyncio.wait_for(work, ANSWER_WITHIN_S)
-        except (BrokenProcessPool, TimeoutError) as error:
-            if self._readers is pool:
-                self._readers = None
-                pool.shutdown(wait=False, cancel_futures=True)
-            return f"the reader's process: {error!r}"
+        self._readers = _Beside(readers_door.limit_memory, ANSWER_WITHIN_S)
+        self._jobs = _Beside(jobs_door.prepare, jobs_door.ANSWER_WITHIN_S)
 
     def close(self) -> None:
-        if self._readers is not None:
-            self._readers.shutdown(wait=False, cancel_futures=True)
+        self._readers.close()
+        self._jobs.close()
 
     async def send(self, one: Input) -> str | None:
         """What was wrong, or None."""
         if one.port in readers_door.READERS:
-            return await self._read_beside(one)
+            return await self._readers.run(readers_door.read, one.port, one.pieces[0].data)
+        if one.port == jobs_door.PORT:
+            return await self._jobs.run(jobs_door.run, self._ports["kafka"], one.pieces[0].data)
         links: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
         seals: dict[int, Seal] = {}
         try:

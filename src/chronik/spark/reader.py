@@ -20,7 +20,9 @@ from pyspark.sql.datasource import (
 
 from chronik.client.fetching import FetchOptions
 from chronik.client.groups import Groups
+from chronik.client.visibility import AbortedTransaction
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.records.batch import Buffer
 from chronik.records.reader import Unreadable
 from chronik.spark.fetching import RangeFetcher
 from chronik.spark.options import OptionError, ReadOptions
@@ -66,37 +68,53 @@ def tasks(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Ran
     return [RangePartition(each.tp.topic, each.tp.partition, each.start, each.end) for each in pieces]
 
 
+class RangeRows:
+    """Turns the batches of a task's range into rows. Every job reads its records through this.
+
+    Imports the compiled scanner here: the driver does not need it.
+    """
+
+    def __init__(self, columns: Sequence[str], work: RangePartition) -> None:
+        from chronik.columns.scanner import RecordWindow, Scanner
+
+        self._columns = columns
+        self._work = work
+        self._tp = TopicPartition(work.topic, work.partition)
+        names = [name for name in columns if name != UNREADABLE]
+        self._scanner = Scanner(names, self._tp.topic, self._tp.partition)
+        self._window = RecordWindow(first_offset=work.start, last_offset=work.end - 1)
+        self._is_logged = False
+
+    def of(self, data: Buffer, aborted: Sequence[AbortedTransaction]) -> Iterator[pa.RecordBatch]:
+        """Rows of what was fetched; `data` may be overwritten once they are through."""
+        unreadable: list[Unreadable] = []
+        for batch in self._scanner.scan(data, self._window, aborted, unreadable.append):
+            yield with_reasons(batch, self._columns)
+        # Each is reported by one task: the one whose range has its last offset.
+        ours = [each for each in unreadable if self._work.start <= each.last_offset < self._work.end]
+        if ours and UNREADABLE in self._columns:
+            yield stand_ins(ours, self._columns, self._tp)
+        elif ours and not self._is_logged:
+            self._is_logged = True
+            logger.warning("%s: batches are left out, the first: %s", self._tp, ours[0])
+
+
 def read_range(
     options: ReadOptions, columns: Sequence[str], work: RangePartition
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does. Imports the compiled scanner here: the driver does not need it."""
-    from chronik.columns.scanner import RecordWindow, Scanner
-
-    tp = TopicPartition(work.topic, work.partition)
-    scanner = Scanner([name for name in columns if name != UNREADABLE], tp.topic, tp.partition)
-    unreadable: list[Unreadable] = []
-    """Of the chunk at hand. Each is reported by one task: the one whose range has its last offset."""
-    is_logged = False
-    window = RecordWindow(first_offset=work.start, last_offset=work.end - 1)
+    """What a task does."""
+    rows = RangeRows(columns, work)
     fetch = FetchOptions(
         read_committed=options.read_committed,
         partition_max_bytes=options.fetch_bytes,
         max_bytes=options.fetch_bytes,
     )
-    wanted = OffsetRange(tp, work.start, work.end)
+    wanted = OffsetRange(TopicPartition(work.topic, work.partition), work.start, work.end)
     spare_the_worker()
     while wanted.size:
         try:
             for chunk in RangeFetcher(options.connect, wanted, fetch):
-                for batch in scanner.scan(chunk.data, window, chunk.aborted, unreadable.append):
-                    yield with_reasons(batch, columns)
-                ours = [each for each in unreadable if work.start <= each.last_offset < work.end]
-                unreadable.clear()
-                if ours and UNREADABLE in columns:
-                    yield stand_ins(ours, columns, tp)
-                elif ours and not is_logged:
-                    is_logged = True
-                    logger.warning("%s: batches are left out, the first: %s", tp, ours[0])
+                yield from rows.of(chunk.data, chunk.aborted)
                 wanted = replace(wanted, start=chunk.next_offset)
             return
         except RequestError as error:
