@@ -1,6 +1,7 @@
-"""Does the simulator notice? Plants one known bug at a time in a copy of the source, then runs seeds.
+"""Does anybody notice? Plants one known bug at a time in a copy of the source, then runs seeds.
 
 A mutant that survives is a hole in the simulator. `--seeds` bounds the search; `--only NAME` picks mutants.
+After them come the bugs of `plants.py`, which tests must notice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+from tools.plants import PLANTS, BrokenPlantError, unnoticed  # noqa: E402
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -425,6 +430,36 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "a damaged replica is never repaired",
+        "rot",
+        "replication/repair.py",
+        "        if not partition.is_damaged:\n            return  # removed",
+        "        if True:\n            return  # removed",
+        is_quick=True,
+    ),
+    Mutant(
+        "a repaired replica keeps its damaged segments",
+        "rot",
+        "replication/manager.py",
+        "        if offset > log_.log_start_offset:\n            log_.truncate(offset)\n",
+        "        if True:\n            pass\n",
+    ),
+    Mutant(
+        "readers are led past damage that another replica could mend",
+        "rot",
+        "storage/reading.py",
+        "        if log_.will_be_repaired(damage):\n",
+        "        if False:\n",
+        is_quick=True,
+    ),
+    Mutant(
+        "damaged bytes are served",
+        "rot",
+        "storage/reading.py",
+        "        data = segment.read_sound(position, size, end_offset, is_strict=not past_damage)\n",
+        "        data = segment.file.read_at(position, size)\n",
+    ),
+    Mutant(
         "every tick without news opens a term",
         "cluster",
         "raft/core.py",
@@ -486,6 +521,7 @@ def main() -> int:
     given = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]
     survivors = []
+    planted = [one for one in PLANTS if given.only is None or given.only in one.name]
     for mutant in chosen:
         try:
             caught = is_caught(mutant, given.seeds)
@@ -499,7 +535,17 @@ def main() -> int:
         )
         if caught is None:
             survivors.append(mutant.name)
-    print(f"mutants {len(chosen)}, caught {len(chosen) - len(survivors)}, survived {len(survivors)}")
+    for one in planted:
+        try:
+            passed = unnoticed(one)
+        except BrokenPlantError as error:
+            passed = [f"BROKEN: {error}"]
+        print(
+            f"{'SURVIVED' if passed else 'caught  '} {one.name}: {' '.join(passed or one.tests)}", flush=True
+        )
+        survivors += [one.name] * bool(passed)
+    count = len(chosen) + len(planted)
+    print(f"mutants {count}, caught {count - len(survivors)}, survived {len(survivors)}")
     return int(bool(survivors))
 
 

@@ -1,4 +1,4 @@
-"""The table of failures in docs/TESTING.md: complete, and every test and mutant that it names exists."""
+"""The table of failures in docs/TESTING.md: complete; every test, mutant and plant that it names exists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants import MUTANTS
+from tools.plants import PLANTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "TESTING.md").read_text()
@@ -34,10 +35,16 @@ def test_what_the_table_names_exists(failure: str, caught: str) -> None:
 
 
 @pytest.mark.parametrize(("failure", "caught"), ROWS, ids=[name for name, _ in ROWS])
-def test_what_the_simulator_should_notice_is_planted(failure: str, caught: str) -> None:
-    planted = {mutant.name for mutant in MUTANTS if mutant.failure == failure}
-    assert set(re.findall(r'"([^"]+)"', caught)) == planted
-    assert bool(planted) is ("tests/sim/" in caught)
+def test_what_should_be_noticed_is_planted(failure: str, caught: str) -> None:
+    mutants = {mutant.name for mutant in MUTANTS if mutant.failure == failure}
+    plants = {one.name for one in PLANTS if one.failure == failure}
+    assert set(re.findall(r'"([^"]+)"', caught)) == mutants | plants
+    assert bool(mutants) is ("tests/sim/" in caught)
+    by_hand = {name for row, _, _ in PLANTED for name in row.split(", ")}
+    assert mutants or plants or failure in by_hand, "nobody has seen its tests fail"
+    for one in PLANTS:
+        if one.failure == failure:
+            assert all(f"`{test}`" in caught for test in one.tests)
 
 
 def test_no_row_of_a_planted_defect_is_passed_over() -> None:
