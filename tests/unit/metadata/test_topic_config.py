@@ -120,11 +120,15 @@ def test_every_key_does_something() -> None:
     """T34: a key is read somewhere, or its documentation begins with "Without effect"."""
     package = Path(chronik.metadata.__file__).parents[1]
     text = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "topic_config.py")
-    through = {"message.timestamp.type": ".stamps_append_time", "cleanup.policy": ".deletes_old_segments"}
+    through = {
+        "message.timestamp.type": ".stamps_append_time",
+        "cleanup.policy": ".deletes_old_segments",
+        "unclean.leader.election.enable": '"unclean.leader.election.enable"',
+    }
     for name, one in TOPIC_CONFIGS.items():
         if one.has_effect and not one.doc.startswith("Always"):
             attribute = through.get(name, f"config.{name.replace('.', '_')}")
-            assert attribute in text or f'"{name}"' in text or f").{attribute[7:]}" in text, name
+            assert attribute in text, name
 
 
 def test_every_broker_key_does_something() -> None:
