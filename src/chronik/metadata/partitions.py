@@ -1,4 +1,4 @@
-"""Partitions in the cluster state: what a new or changed one may look like, and the events that tell of it."""
+"""Partitions in the cluster state: what a new or changed one may look like, and the events that tell it."""
 
 from __future__ import annotations
 
