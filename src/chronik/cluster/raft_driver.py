@@ -74,7 +74,7 @@ class RaftTransport(Protocol):
         """Have the leader propose `data`; returns its index. Raises Unavailable."""
 
     async def ask_around(self, data: bytes) -> int:
-        """The same through any peer that knows who leads."""
+        """Like `forward`, through any peer that knows the leader."""
 
 
 class RaftDriver:
@@ -265,7 +265,7 @@ class RaftDriver:
 
         A node that knows no leader sends the entry through a peer (`may_ask`). Leaders send only to members,
         so a node that is about to join does not know the leader. While too much waits to be committed, this
-        waits: how long is the caller's to say.
+        waits too; the caller sets the time-out.
         """
         await self._waiting.enter(lambda: self._has_room(data))
         try:
