@@ -367,6 +367,7 @@ class _Parts:
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
+        await self.security.close()
         await self.coordinators.stop()
         await self.cleaner.stop()
         await self.controller.stop()

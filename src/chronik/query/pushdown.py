@@ -43,10 +43,6 @@ class RowBounds:
     end_offset: int = _INT64_MAX
     first_timestamp_ms: int | None = None
 
-    @property
-    def is_everything(self) -> bool:
-        return self == RowBounds()
-
 
 @dataclass(frozen=True, slots=True)
 class PushdownPlan:

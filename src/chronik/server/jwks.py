@@ -18,6 +18,7 @@ from chronik.log_lines import RepeatingLine
 from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.oauth import ALGORITHMS, TokenRules
 from chronik.server.login_failures import Crowded
+from chronik.tasks import Tasks
 
 __all__ = ["KeySource"]
 
@@ -83,6 +84,7 @@ class KeySource:
         self._failed = False
         """Whether the last attempt failed."""
         self._reading: asyncio.Task[None] | None = None
+        self._tasks = Tasks("logins")
 
     async def check(self, token: str, now_s: float, run: InThread = asyncio.to_thread) -> Authenticated:
         """The principal of a valid token. `run` calls a function in a thread, now or when there is room."""
@@ -96,6 +98,10 @@ class KeySource:
             if newer is rules:
                 raise
             return await run(newer.check, token, now_s)
+
+    async def close(self) -> None:
+        """Wait for no keys any more."""
+        await self._tasks.close()
 
     async def _current(self) -> TokenRules:
         """The present keys. A login waits for newer ones only if there are none, or if they are older than
@@ -125,7 +131,7 @@ class KeySource:
         now = time.monotonic()
         if self._reading is None and (self._rules is None or now - self._tried_at >= age_s):
             self._tried_at = now
-            self._reading = asyncio.create_task(self._refresh())
+            self._reading = self._tasks.spawn(self._refresh(), "reading the keys for OAuth tokens")
         return self._reading
 
     async def _refresh(self) -> None:

@@ -143,6 +143,11 @@ class Security:
         # Asked at each connection: a node that registers again has another epoch.
         return replace(options, login=lambda: self._own_clients.http_login() or as_node)
 
+    async def close(self) -> None:
+        """End what logins have under way."""
+        if self.authenticator is not None and self.authenticator.keys is not None:
+            await self.authenticator.keys.close()
+
     async def admit_first_user(self, data_dir: Path) -> None:
         """Create the user that `chronik init` named; log a warning if nobody could log in."""
         if self.authenticator is None:

@@ -257,9 +257,6 @@ class SimNetwork:
             link.jitter_s = 0.0 if local else self._jitter_s
             link.bytes_per_second = 0.0
 
-    def blocked_links(self) -> list[SimLink]:
-        return [link for link in self._links.values() if link.blocked]
-
     def connections(self) -> list[SimTransport]:
         """One end of every open connection between two living processes."""
         return [

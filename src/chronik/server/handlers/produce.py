@@ -95,7 +95,7 @@ class _PendingProduce:
                 taken.append(_NOT_TAKEN)
                 self._refuse(index, error)
             else:
-                base_offset, next_offset, append_time_ms, _ = appended
+                base_offset, next_offset, append_time_ms = appended
                 taken.append((base_offset, append_time_ms, partition.log.log_start_offset))
                 if acks:
                     self._unacked.add(index)
@@ -290,7 +290,7 @@ class _PendingBatch(msgspec.Struct, eq=False):
             if not access.is_open:
                 access.require(Operation.WRITE, ResourceType.TOPIC, tp.topic)
             partition = services.replicas.leader(tp)
-            base_offset, next_offset, append_time_ms, _ = partition.append(
+            base_offset, next_offset, append_time_ms = partition.append(
                 records or _NO_RECORDS, acks, services.now_ms()
             )
         except TooMuchForLoop:
