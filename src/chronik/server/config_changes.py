@@ -18,7 +18,8 @@ from chronik.metadata.commands import (
 from chronik.metadata.group_config import check_group_configs
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError, check_name_bytes
-from chronik.server.dispatch import Reply, RequestContext, error_of, reply
+from chronik.server.dispatch import Reply, RequestContext, reply
+from chronik.server.errors import error_of
 from chronik.server.internal_topics import check_internal_configs
 from chronik.server.services import Services
 

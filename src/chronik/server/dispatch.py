@@ -28,11 +28,12 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chronik.log_lines import RepeatingLine
-from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
+from chronik.model import ErrorCode, PeerError, invariant, violated
 from chronik.security.principals import ANONYMOUS
 from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
 from chronik.server.call import Call, KnownRequests, Responder
 from chronik.server.changes import CHANGES, changed_by, may_have_changed, names_in
+from chronik.server.errors import error_of
 from chronik.server.gate import Needs, Request, pass_gate
 from chronik.server.produce_queue import ProduceQueue
 from chronik.server.sasl import Session
@@ -56,7 +57,6 @@ __all__ = [
     "Reply",
     "RequestContext",
     "Responder",
-    "error_of",
     "handles",
     "handles_hot",
     "reply",
@@ -243,22 +243,6 @@ async def _unsupported_api_versions(_request: object, ctx: RequestContext) -> Re
 
 async def _not_awaited(_request: object, _ctx: RequestContext) -> Reply | None:
     violated("a hot handler is started, not awaited")
-
-
-def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str | None]:
-    """The table of errors: the code and the message that answer an exception."""
-    match error:
-        case RequestError():
-            return error.code, error.message
-        case Unavailable():
-            return unavailable, str(error)
-        case StorageError():
-            return ErrorCode.kafka_storage_error, str(error)
-        case TimeoutError():
-            return ErrorCode.request_timed_out, "The request was not finished in time."
-        case _:
-            # Internal errors are logged and not shown to clients.
-            return ErrorCode.unknown_server_error, None
 
 
 class Dispatcher:

@@ -21,7 +21,8 @@ from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.auto_create_topics import create_missing_topics, missing_topics
 from chronik.server.call import Known
-from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.errors import error_of
 from chronik.server.gate import asks
 from chronik.server.transaction_admission import admission_error, to_admit
 from chronik.wire.api import ApiKey
