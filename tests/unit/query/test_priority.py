@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from chronik.query.priority import NICENESS
+from chronik.query.priority import NICENESS, OOM_SCORE
 
 SHOW = """
 import os, threading
@@ -32,4 +33,12 @@ def test_gives_way(is_old: bool) -> None:
         check=True,
         timeout=60,
     )
-    assert done.stdout.split() == [str(NICENESS)] * 2
+    assert done.stdout.split() == [str(min(NICENESS, 19 - os.nice(0)))] * 2
+
+
+def test_the_system_ends_it_before_the_broker() -> None:
+    shows = "from chronik.query.priority import *; be_first_to_go(); print(*open('/proc/self/oom_score_adj'))"
+    done = subprocess.run(
+        [sys.executable, "-c", shows], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) == OOM_SCORE
