@@ -171,8 +171,8 @@ class Controller:
     def _heard(self, broker_id: NodeId) -> float:
         """The latest moment from which a broker may hold a lease.
 
-        One that was let into the quorum counts as heard then: many that join at once wait for that longer than
-        a broker may be silent.
+        One that was let into the quorum counts as heard then: many that join at once wait for that longer
+        than a broker may be silent.
         """
         return max(
             self._transport.last_heard.get(broker_id, 0.0),
