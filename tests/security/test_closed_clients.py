@@ -10,7 +10,8 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ from tests.node import SOURCE
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRODUCER, PRODUCER_OLD = "org.apache.kafka.tools.ConsoleProducer", "kafka.tools.ConsoleProducer"
-ACLS_OLD, CONFIGS_OLD = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
+ACLS, ACLS_OLD = "org.apache.kafka.tools.AclCommand", "kafka.admin.AclCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
 TOPICS = {"orders": 3, "secrets": 3, "one": 1}
 RIGHTS = (
     (ResourceType.TOPIC, "orders", Operation.WRITE),
@@ -51,15 +53,28 @@ def closed(
         yield given
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(closed: ClosedCluster, mechanism: str) -> None:
+def kafka_python_options(closed: ClosedCluster, mechanism: str) -> dict[str, Any]:
     class Tokens(AbstractTokenProvider):
         def token(self) -> str:
             return closed.token
 
-    options = closed.python_options(mechanism) | {"ssl_cafile": str(closed.cert)}
-    if mechanism == "OAUTHBEARER":
-        options["sasl_oauth_token_provider"] = Tokens()
+    more = {"sasl_oauth_token_provider": Tokens()} if mechanism == "OAUTHBEARER" else {}
+    return closed.python_options(mechanism) | {"ssl_cafile": str(closed.cert)} | more
+
+
+def aiokafka_options(closed: ClosedCluster, mechanism: str) -> dict[str, Any]:
+    class Tokens(AioTokens):
+        async def token(self) -> str:
+            return closed.token
+
+    more = {"sasl_oauth_token_provider": Tokens()} if mechanism == "OAUTHBEARER" else {}
+    context = ssl.create_default_context(cafile=str(closed.cert))
+    return closed.python_options(mechanism) | {"ssl_context": context} | more
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(closed: ClosedCluster, mechanism: str) -> None:
+    options = kafka_python_options(closed, mechanism)
     value = f"kafka-python {mechanism}".encode()
     producer = KafkaProducer(**options)
     producer.send("orders", value).get(30)
@@ -79,14 +94,7 @@ def test_kafka_python(closed: ClosedCluster, mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_aiokafka(closed: ClosedCluster, mechanism: str) -> None:
-    class Tokens(AioTokens):
-        async def token(self) -> str:
-            return closed.token
-
-    options = closed.python_options(mechanism)
-    options["ssl_context"] = ssl.create_default_context(cafile=str(closed.cert))
-    if mechanism == "OAUTHBEARER":
-        options["sasl_oauth_token_provider"] = Tokens()
+    options = aiokafka_options(closed, mechanism)
     value = f"aiokafka {mechanism}".encode()
     async with AIOKafkaProducer(**options) as producer:
         await producer.send_and_wait("orders", value)
@@ -163,17 +171,21 @@ def test_our_own_command_line(closed: ClosedCluster, way: str) -> None:
     assert "secrets" not in listed.stdout
 
 
-def test_a_right_comes_and_goes_by_the_tools_of_3_9_under_a_client(closed: ClosedCluster) -> None:
+@pytest.mark.parametrize(("jar_set", "acls"), [("kafka-3.9", ACLS_OLD), ("kafka", ACLS)])
+def test_a_right_comes_and_goes_by_tools_under_a_client(
+    closed: ClosedCluster, jar_set: str, acls: str
+) -> None:
     """kafka-configs makes a user, kafka-acls gives it a right and takes it away; a client that is connected
     throughout feels it with its next request."""
     admin = ("--bootstrap-server", closed.bootstrap, "--command-config")
     config = (*admin, str(closed.properties("PLAIN", "admin")))
-    user = ("--entity-type", "users", "--entity-name", "dora")
+    name = f"user of {jar_set}"
+    user = ("--entity-type", "users", "--entity-name", name)
     password = f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"
-    java.run(CONFIGS_OLD, *config, "--alter", *user, "--add-config", password, jar_set="kafka-3.9")
-    right = ("--allow-principal", "User:dora", "--operation", "Write", "--topic", "secrets")
-    java.run(ACLS_OLD, *config, "--add", *right, jar_set="kafka-3.9")
-    producer = ConfluentProducer(closed.librdkafka_options("SCRAM-SHA-512", "dora"))
+    java.run(CONFIGS, *config, "--alter", *user, "--add-config", password, jar_set=jar_set)
+    right = ("--allow-principal", f"User:{name}", "--operation", "Write", "--topic", "secrets")
+    java.run(acls, *config, "--add", *right, jar_set=jar_set)
+    producer = ConfluentProducer(closed.librdkafka_options("SCRAM-SHA-512", name))
 
     def sent() -> int | None:
         results: list[KafkaError | None] = []
@@ -182,73 +194,92 @@ def test_a_right_comes_and_goes_by_the_tools_of_3_9_under_a_client(closed: Close
         return None if results[0] is None else results[0].code()
 
     assert [sent(), sent()] == [None, None]
-    java.run(ACLS_OLD, *config, "--remove", "--force", *right, jar_set="kafka-3.9")
+    java.run(acls, *config, "--remove", "--force", *right, jar_set=jar_set)
     assert sent() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_node_dies_under_all_of_them(closed: ClosedCluster) -> None:
-    """Each client has sent something, then a leader is gone; whatever they send afterwards arrives. The Java
-    client is one that logged in with a delegation token."""
-    options = closed.python_options("SCRAM-SHA-256") | {"ssl_cafile": str(closed.cert)}
-    python = KafkaProducer(**options, acks="all", retries=50)
-    errors: list[KafkaError | None] = []
-    confluent = ConfluentProducer(closed.librdkafka_options("SCRAM-SHA-512", acks="all"))
+Send = Callable[[int], None]
 
-    def confluent_send(partition: int) -> None:
-        confluent.produce(
-            "orders", b"after", partition=partition, on_delivery=lambda error, _: errors.append(error)
-        )
-        assert confluent.flush(60) == 0
 
-    async def aio_started() -> AIOKafkaProducer:
-        context = ssl.create_default_context(cafile=str(closed.cert))
-        producer = AIOKafkaProducer(**closed.python_options("PLAIN"), ssl_context=context, acks="all")
+def kafka_python_sender(closed: ClosedCluster, mechanism: str, stack: ExitStack) -> Send:
+    producer = KafkaProducer(**kafka_python_options(closed, mechanism), acks="all", retries=50)
+    stack.callback(producer.close)
+
+    def send(partition: int) -> None:
+        producer.send("orders", b"x", partition=partition).get(60)
+
+    return send
+
+
+def aiokafka_sender(closed: ClosedCluster, mechanism: str, stack: ExitStack) -> Send:
+    loop = stack.enter_context(asyncio.Runner())
+
+    async def started() -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(**aiokafka_options(closed, mechanism), acks="all")
         await producer.start()
         return producer
 
-    def aio_send(partition: int) -> None:
-        loop.run(asyncio.wait_for(aio.send_and_wait("orders", b"after", partition=partition), 60))
+    producer = loop.run(started())
+    stack.callback(lambda: loop.run(producer.stop()))
 
-    loop = asyncio.Runner()
-    aio = loop.run(aio_started())
+    def send(partition: int) -> None:
+        loop.run(asyncio.wait_for(producer.send_and_wait("orders", b"x", partition=partition), 60))
 
-    def python_send(partition: int) -> None:
-        python.send("orders", b"after", partition=partition).get(60)
+    return send
 
-    arguments = ("--bootstrap-server", closed.bootstrap, "--topic", "one", "--sync")
-    config = ("--producer.config", str(closed.properties(BY_TOKEN)), "--producer-property", "acks=all")
-    written = subprocess.Popen(
-        java.command(PRODUCER, *arguments, *config),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    reading = {"group.id": "of java", "auto.offset.reset": "earliest"}
-    reader = ConfluentConsumer(closed.librdkafka_options("SCRAM-SHA-256", **reading))
-    reader.subscribe(["one"])
-    assert written.stdin is not None
-    senders: tuple[Callable[[int], None], ...] = (python_send, confluent_send, aio_send)
-    try:
+
+def librdkafka_sender(closed: ClosedCluster, mechanism: str, _stack: ExitStack) -> Send:
+    producer = ConfluentProducer(closed.librdkafka_options(mechanism, acks="all"))
+
+    def send(partition: int) -> None:
+        errors: list[KafkaError | None] = []
+        producer.produce(
+            "orders", b"x", partition=partition, on_delivery=lambda error, _: errors.append(error)
+        )
+        assert producer.flush(60) == 0
+        assert errors == [None]
+
+    return send
+
+
+def test_a_node_dies_under_all_of_them(closed: ClosedCluster) -> None:
+    """Each library, with each mechanism, has sent something; then a leader is gone. Whatever they send
+    afterwards arrives. The Java client is one that logged in with a delegation token."""
+    with ExitStack() as stack:
+        senders = [
+            make(closed, mechanism, stack)
+            for make in (kafka_python_sender, aiokafka_sender, librdkafka_sender)
+            for mechanism in MECHANISMS
+        ]
+        arguments = ("--bootstrap-server", closed.bootstrap, "--topic", "one", "--sync")
+        config = ("--producer.config", str(closed.properties(BY_TOKEN)), "--producer-property", "acks=all")
+        written = subprocess.Popen(
+            java.command(PRODUCER, *arguments, *config),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        stack.callback(written.wait)
+        stack.callback(written.kill)
+        reading = {"group.id": "of java", "auto.offset.reset": "earliest"}
+        reader = ConfluentConsumer(closed.librdkafka_options("SCRAM-SHA-256", **reading))
+        stack.callback(reader.close)
+        reader.subscribe(["one"])
+        assert written.stdin is not None
         written.stdin.write(b"before\n")
         written.stdin.flush()
         assert next_value(reader) == b"before"
-        for send in senders:
-            for partition in range(3):
-                send(partition)
+        send_everywhere(senders)
         closed.cluster.kill(closed.cluster.leader_of("one", 0))
         said = written.communicate(b"after\nall\n", timeout=90)[1]
-        for send in senders:
-            for partition in range(3):
-                send(partition)
+        send_everywhere(senders)
         assert [next_value(reader), next_value(reader)] == [b"after", b"all"], said.decode()[-2000:]
-    finally:
-        written.kill()
-        written.wait()
-        reader.close()
-        python.close()
-        loop.run(aio.stop())
-        loop.close()
-    assert errors == [None] * 6
+
+
+def send_everywhere(senders: Sequence[Send]) -> None:
+    for send in senders:
+        for partition in range(3):
+            send(partition)
 
 
 def next_value(consumer: ConfluentConsumer) -> bytes:
