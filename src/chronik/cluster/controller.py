@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from chronik.cluster.lease import LEASE_SECONDS
 from chronik.cluster.leadership import preferred_changes
+from chronik.cluster.lease import LEASE_SECONDS
 from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
@@ -29,7 +29,7 @@ _failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
 BUSY_CHECK_SECONDS: Final = 0.02
-"""The same while a broker that is not fenced has no connection or is silent, or the quorum is being changed."""
+"""The same while the quorum changes, or a broker that is not fenced has no connection or is silent."""
 SILENCE_SECONDS_MAX: Final = 1.8
 """A broker that is connected but silent for this long is fenced. Its host may have lost power, which nobody
 sees otherwise: with `CHECK_SECONDS` and the commit, its partitions have leaders within two seconds."""
