@@ -1,7 +1,8 @@
 """Replaces a dead metadata leader sooner than the election time-out would.
 
-A leader whose link broke and that is also silent is taken for dead. Then all survivors forget it, so that
-they may vote for others, and campaign in turn, so that votes do not split.
+A leader whose link broke and that is also silent is taken for dead, and so is one that was silent for longer
+(`raft_driver.SILENT_TICKS`) on an open link: its host may have lost power. Then all survivors forget it, so
+that they may vote for others, and campaign in turn, so that votes do not split.
 """
 
 from __future__ import annotations
@@ -45,8 +46,14 @@ class EarlyCampaign:
     def lost(self, peer: NodeId) -> None:
         """The link to `peer` broke."""
         core = self._core()
-        if core is not None and core.leader_id == peer and not core.is_leader:
-            self._forget_if_silent(peer, core.term)
+        if core is not None and core.leader_id == peer:
+            self.leader_is_silent()
+
+    def leader_is_silent(self) -> None:
+        """The leader said nothing for too long, though its link is open."""
+        core = self._core()
+        if core is not None and core.leader_id is not None and not core.is_leader:
+            self._forget_if_silent(core.leader_id, core.term)
 
     def _forget_if_silent(self, leader: NodeId, term: int) -> None:
         core = self._core()

@@ -46,6 +46,7 @@ from chronik.raft.messages import (
     HeartbeatResponse,
     InstallSnapshot,
     Message,
+    VoteResponse,
 )
 from chronik.tasks import Tasks
 
@@ -60,6 +61,11 @@ _unread: Final = RepeatingLine(log, logging.ERROR, "the metadata log cannot be r
 TICK_SECONDS: Final = 0.025
 ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
+SILENT_TICKS: Final = 48
+"""A leader that is silent for this long is taken for dead even if its link is open: its host may have lost
+power. The survivors campaign in turn then, which is over before most random election time-outs are."""
+PATIENCE_TICKS: Final = 24
+"""Keeps random time-outs out of that: two that end at the same moment split the votes."""
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
@@ -94,6 +100,7 @@ class RaftDriver:
             random_ticks=rng.randrange,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
+            patience_ticks=PATIENCE_TICKS,
         )
         self._storage = storage
         self._transport = transport
@@ -231,6 +238,8 @@ class RaftDriver:
             self._early_campaign.heard_leader()
         if isinstance(message, AppendResponse):
             self._times.applied_by(message.sender, message.applied)
+        if isinstance(message, VoteResponse) and message.granted and message.term == core.term:
+            self.lease.on_vote(message, now)
         core.step(message)
         if message.term == core.term:
             if isinstance(message, Heartbeat) and core.leader_id == message.sender:
@@ -255,6 +264,8 @@ class RaftDriver:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         core = self.core
         core.tick()
+        if core.leader_id is not None and not core.is_leader and core.election_elapsed >= SILENT_TICKS:
+            self._early_campaign.leader_is_silent()
         if core.is_leader and self.applied_term == core.term:
             self.lease.lead(core.log.membership.voters, self._loop.time())
         self._transport.tick()
@@ -333,6 +344,8 @@ class RaftDriver:
         self._finish(ready)
 
     def _finish(self, ready: Ready) -> None:
+        if ready.soft_state is not None and ready.soft_state.role is RoleName.LEADER:
+            self.lease.elected(ready.soft_state.term)  # before it sends anything as the leader
         for message in ready.messages:
             self._send(message, ready)
         if ready.messages:
@@ -363,6 +376,8 @@ class RaftDriver:
             )
         elif isinstance(message, HeartbeatResponse):
             message = self.lease.answer(message, self._loop.time())
+        elif isinstance(message, VoteResponse) and message.granted:
+            message = self.lease.vote(message, self._loop.time())
         self._transport.send(message)
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:

@@ -14,14 +14,24 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple, TypeAlias
 
 from chronik.cluster.placement import Slot
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 
-__all__ = ["Move", "Placed", "Steps", "drain", "drain_steps", "even_out", "even_out_steps", "replica_moves"]
+__all__ = [
+    "Move",
+    "Placed",
+    "Steps",
+    "drain",
+    "drain_steps",
+    "even_out",
+    "even_out_steps",
+    "plan_moves",
+    "replica_moves",
+]
 
 CHOICES_MAX: Final = 32
 """How many partitions are compared when several topics are equally good."""
@@ -69,6 +79,25 @@ def drain(
     With `force` a replica for which there is no other node is dropped; without, that is refused.
     """
     return _at_once(drain_steps(placed, slots, node, force=force))
+
+
+def plan_moves(
+    before: Mapping[TopicPartition, tuple[NodeId, ...]],
+    slots: Sequence[Slot],
+    drained: Collection[NodeId] = (),
+) -> list[Move]:
+    """Take every replica away from the drained nodes, one node after the other; without any, even out.
+
+    `slots` are the nodes that may get something: the drained ones are not among them.
+    """
+    after = dict(before)
+    for node in drained:
+        moves = drain([Placed(tp, replicas) for tp, replicas in after.items()], slots, node)
+        after |= {move.tp: move.target for move in moves}
+    if not drained:
+        moves = even_out([Placed(tp, replicas) for tp, replicas in after.items()], slots)
+        after |= {move.tp: move.target for move in moves}
+    return [Move(tp, before[tp], after[tp]) for tp in before if after[tp] != before[tp]]
 
 
 def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:

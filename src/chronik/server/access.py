@@ -55,7 +55,9 @@ _OWN_RIGHTS: Final = {
         {
             *((operation, ResourceType.TOPIC) for operation in (Operation.READ, Operation.DESCRIBE)),
             (Operation.WRITE, ResourceType.TOPIC),
-            (Operation.DESCRIBE, ResourceType.GROUP),
+            *((operation, ResourceType.GROUP) for operation in (Operation.READ, Operation.DESCRIBE)),
+            (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+            (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
             (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
         }
     ),

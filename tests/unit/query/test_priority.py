@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chronik.query.priority import NICENESS
+from chronik.query.priority import NICENESS, OOM_SCORE
 
 SHOW = """
 import os, threading
@@ -34,3 +34,11 @@ def test_gives_way(is_old: bool) -> None:
     )
     before, *after = map(int, done.stdout.split())  # the tests themselves may have been started by `nice`
     assert after == [min(before + NICENESS, 19)] * 2
+
+
+def test_the_system_ends_it_before_the_broker() -> None:
+    shows = "from chronik.query.priority import *; be_first_to_go(); print(*open('/proc/self/oom_score_adj'))"
+    done = subprocess.run(
+        [sys.executable, "-c", shows], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) == OOM_SCORE
