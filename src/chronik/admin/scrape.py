@@ -36,7 +36,7 @@ Labelled: TypeAlias = Mapping[Any, float]
 
 
 class Scrape:
-    """What one node alone has to say."""
+    """The metrics of one node."""
 
     def __init__(self, context: AdminContext, *, with_names: bool = True) -> None:
         """Without names, figures by topic or group are left out."""
@@ -59,7 +59,7 @@ class Scrape:
 
 
 class _Piece(Collector):
-    """What the library takes to make text of."""
+    """A part of the metrics, in the form that the Prometheus library encodes."""
 
     def __init__(self, family: Family) -> None:
         self._family = family

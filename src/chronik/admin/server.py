@@ -84,7 +84,8 @@ class _Protocol(H11Protocol):
         self._head_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._head_late)
 
     def _has_room(self) -> bool:
-        # One that was told to go is counted no more: its end is heard of a turn of the loop later.
+        # Connections that were told to close do not count: that they are closed is reported a turn of the
+        # loop later.
         connections = [
             one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()
         ]
@@ -118,7 +119,7 @@ class _Protocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Nothing is being done for it: its request, or the rest of it, has yet to come."""
+        """True while no request is being handled: the next one, or the rest of it, has yet to arrive."""
         return self.waits_for_head or self.cycle.more_body
 
     def send_400_response(self, msg: str) -> None:
@@ -188,7 +189,7 @@ class HttpServer:
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         config.load()
-        # Otherwise every probe of a port scanner is a warning in the node's log.
+        # Otherwise every probe of a port scanner would be a warning in the node's log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
         self._limits = context.services.limits

@@ -198,7 +198,7 @@ class Indexer:
                     self._arrived.set()
                     rechecking.cancel()
                     await asyncio.wait({feeding, rechecking})
-                    await self._on_thread(lambda: None)  # what was begun there is over
+                    await self._on_thread(lambda: None)  # the work that was begun there has ended
                     for task in (feeding, rechecking):
                         if not task.cancelled():
                             task.result()
