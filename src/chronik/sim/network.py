@@ -192,7 +192,7 @@ class SimNetwork:
         sender.stalled.append((number, what))
 
     def _delay(self, link: SimLink) -> float:
-        """Of something without any bytes."""
+        """The delay of a message without bytes."""
         return link.latency_s + self._rng.random() * link.jitter_s
 
     def _arrive(self, sender: SimTransport, number: int, what: object) -> None:
@@ -249,7 +249,7 @@ class SimNetwork:
             self._send(sender, number, what)
 
     def heal(self) -> None:
-        """Every link as it was in the beginning."""
+        """Remove all faults from all links."""
         for (source, target), link in self._links.items():
             self.unblock(source, target)
             local = source == target
@@ -272,7 +272,7 @@ class SimNetwork:
             end.lose_soon(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
     def process_died(self, process: Process, *, power_lost: bool) -> None:
-        """Its sockets go. The kernel tells the peers, unless the host itself has lost power."""
+        """Close its sockets. Peers get a reset, unless the host itself has lost power."""
         for server in list(process.servers):
             self.unlisten(server)
         if power_lost:
