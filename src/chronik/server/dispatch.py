@@ -31,10 +31,11 @@ from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, PeerError, invariant, violated
 from chronik.security.principals import ANONYMOUS
 from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
-from chronik.server.call import Call, KnownRequests, Responder
+from chronik.server.call import Call, Responder
 from chronik.server.changes import CHANGES, changed_by, may_have_changed, names_in
 from chronik.server.errors import error_of
 from chronik.server.gate import Needs, Request, pass_gate
+from chronik.server.known_requests import KnownRequests
 from chronik.server.produce_queue import ProduceQueue
 from chronik.server.sasl import Session
 from chronik.server.services import Services

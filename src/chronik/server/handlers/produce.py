@@ -20,10 +20,10 @@ from chronik.replication.partition import ACKS_ALL, Appended, Partition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.auto_create_topics import create_missing_topics, missing_topics
-from chronik.server.call import Known
 from chronik.server.dispatch import Call, RequestContext, handles_hot
 from chronik.server.errors import error_of
 from chronik.server.gate import asks
+from chronik.server.known_requests import Known
 from chronik.server.transaction_admission import admission_error, to_admit
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
