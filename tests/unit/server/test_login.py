@@ -171,7 +171,7 @@ async def test_a_session_ends_and_a_login_renews_it(tmp_path: Path) -> None:
 
 
 def _of_users(answer: Any) -> list[str]:
-    """The topics in a Metadata answer, without the one that the audit log makes when it has something to say."""
+    """The topics in a Metadata answer, without the one that the audit log makes when it first writes."""
     return [topic.name for topic in answer.topics if topic.name != AUDIT_TOPIC]
 
 
