@@ -132,14 +132,20 @@ class Authenticator:
         """Who logged in with the nodes' secret: a client of one of them, or a node that the cluster knows,
         which proves the key that it registered with."""
         if user in OWN_USERS:
-            return Authenticated(self._own_clients.who(user, scram))
+            return self._own_clients.who(user, scram)
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state
         key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
         if key is not None and not scram.is_signed(partial(is_signed_by, key)):
             raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
-        return Authenticated(NODE_PREFIX + user)
+        known = state.node_keys.get(int(user))
+
+        def holds() -> bool:
+            now = self._metadata.state
+            return int(user) in now.brokers and now.node_keys.get(int(user)) == known
+
+        return Authenticated(NODE_PREFIX + user, holds=holds)
 
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
@@ -187,6 +193,7 @@ class Session:
         self.by_token = False
         self.expires_ms: int | None = None
         self.access = authenticator.access(principal, host)
+        self._holds: Callable[[], bool] | None = None
         self.mechanism: str | None = None
         self.failed = False
         """Nothing more is answered: the connection ends with the answer that says so."""
@@ -207,6 +214,12 @@ class Session:
         if not self.is_authenticated or self.failed:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what this login was believed for is no more: a node's registration. Asked when nodes come
+        and go, not with each request."""
+        return self._holds is not None and not self._holds()
 
     async def handshake(self, mechanism: str) -> ErrorCode:
         if self.failed:
@@ -281,6 +294,7 @@ class Session:
             ends.append(now_ms + self._authenticator.reauth_ms)
         self.expires_ms = min(ends) if ends else None
         self.principal, self.by_token = found.principal, found.by_token
+        self._holds = found.holds
         self.is_authenticated = True
         self.access = self._authenticator.access(found.principal, self.host)
         if self._claimed is not None:
