@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from chronik.config import Settings
 from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, PeerError
 from chronik.security import oauth, plain
 from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, AuthenticationFailed
 from chronik.security.principals import user_principal
@@ -59,6 +59,9 @@ NODE_MECHANISM: Final = "CHRONIK-NODE"
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX * 2
 """Longest frame before a login."""
 LOGIN_SECONDS_MAX: Final = 30.0
+REQUESTS_MAX: Final = 32
+"""Requests that a login may take: clients need three to seven, and who has not said who it is gets no work
+done for as long as it likes."""
 
 
 class AuthReply(NamedTuple):
@@ -199,6 +202,8 @@ class Session:
         """Nothing more is answered: the connection ends with the answer that says so."""
         self.expects_bare = False
         """The client sends its next messages without Kafka's header (SaslHandshake version 0)."""
+        self._requests = 0
+        """Since the login began."""
         self._is_busy = False
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
@@ -214,6 +219,12 @@ class Session:
         if not self.is_authenticated or self.failed:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
+
+    def count_request(self) -> None:
+        """One more of a client that is not logged in; PeerError if there were too many."""
+        self._requests += 1
+        if self._requests > REQUESTS_MAX:
+            raise PeerError(f"{REQUESTS_MAX} requests and no login")
 
     @property
     def has_ended(self) -> bool:
@@ -301,6 +312,7 @@ class Session:
             self._authenticator.failures.forgive(self._room, self._claimed)
         self.mechanism = self._claimed = None
         self.expects_bare = False
+        self._requests = 0
         lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
         return AuthReply(ErrorCode.none, None, data, lifetime)
 
