@@ -294,12 +294,12 @@ class _Parts:
         if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered):
             self.listener.end_sessions()
         if isinstance(event, RemovedFromCluster):
-            # What this node knows of the cluster is old from now on: clients must hear it from others.
+            # From now on this node's metadata is out of date: clients must ask other nodes.
             self.services.spawn(self.listener.stop())
 
     async def start(self) -> None:
-        """Everything but the doors: metadata from disk, links to peers. The cluster does not count on this
-        node yet."""
+        """Start everything except the listeners: load the metadata, dial the peers. The broker is not
+        registered yet."""
         for listener in (
             partial(tell_event, lambda: self.metadata.state),
             self.events.on_event,

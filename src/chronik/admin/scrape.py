@@ -128,6 +128,7 @@ class NodeCollector:
         pushes = {(code.name,): count for code, count in telemetry.pushes.items()}
         yield from _family("chronik_telemetry_pushes_total", pushes)
         yield from _family("chronik_telemetry_bytes_total", {(): telemetry.pushed_bytes})
+        yield from _family("chronik_telemetry_unreadable_total", {(): telemetry.unreadable})
         throttled = {(quota,): stats.throttled_seconds[quota] for quota in USER_KEYS}
         yield from _family("chronik_throttled_seconds_total", throttled)
         yield from _family("chronik_throttled_connections", {(): stats.throttled_connections})

@@ -45,7 +45,7 @@ from chronik.query.messages import (
     read_frame,
     write_frame,
 )
-from chronik.query.priority import give_way
+from chronik.query.priority import be_first_to_go, give_way
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 from chronik.query.skipping import Skipped
@@ -396,6 +396,7 @@ if __name__ == "__main__":
         stream=sys.stderr,
     )
     give_way()
+    be_first_to_go()
     gc.set_threshold(GARBAGE_OBJECTS)
     code = 0
     try:

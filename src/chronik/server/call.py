@@ -128,7 +128,7 @@ class KnownRequests:
                 records = last_records(frame, records_at, head.is_flexible)
                 if records is None or key_and_version != known.key_and_version:
                     return None
-                # Made without the Python function that a named tuple is usually made by.
+                # `tuple.__new__`, since a named tuple's own constructor is one more call of Python.
                 request = _new(ProduceRequest, (head, [records]))
                 return _new(Call, (known.handler, known.context, correlation_id, request, responder, known))
         return None
@@ -159,7 +159,7 @@ class KnownRequests:
         return known
 
     def forget(self, generation: int = -1) -> None:
-        """All of it; what comes now is of this generation."""
+        """Forget all requests. Those kept from now on belong to this generation of the metadata."""
         self._generation = generation
         self._known.clear()
         self._lengths.clear()

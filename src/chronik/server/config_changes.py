@@ -84,7 +84,8 @@ async def alter_resources(
 def set_configs(
     services: Services, resource_type: int, name: str, values: dict[str, str | None], *, replace: bool
 ) -> SetConfigs:
-    """The command, once every value that stays is known to be valid and to fit the others."""
+    """The command that sets the configs. RequestError if a resulting value is invalid or contradicts
+    another."""
     kept = {key: value for key, value in values.items() if value is not None}
     present = {} if replace else services.state.configs(resource_type, name)
     after = {key: value for key, value in {**present, **values}.items() if value is not None}

@@ -201,7 +201,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it has still to say who it is."""
+        """Whether the client has not logged in yet."""
         return self._session is not None and not self._session.is_authenticated
 
     def _on_frame(self, frame: memoryview) -> None:

@@ -1,10 +1,10 @@
 """From a request to its handler and back: versions, deadlines, and the one table of errors.
 
 Every request goes the same way: it is read (`Dispatcher.read`), it is started (`Dispatcher.start`), it
-answers through its responder. A request that begins like an earlier one of its connection is
-not read again but put together from what is known (`Connection.known`); from `start` on nobody can tell the
-difference. So what decides whether a request may go on stands behind `start`, where `Access` is asked for
-each request: nothing that it decides is kept with a known one.
+answers through its responder. A request that begins like an earlier one of its connection is not read again
+but put together from what is known (`Connection.known`); from `start` on nobody can tell the difference.
+Rights are therefore checked after `start`, where `Access` is asked for each request; its decisions are not
+kept with a known request.
 
 Whatever fails on the way, the request is answered or its connection is closed: later answers wait for it.
 
@@ -257,7 +257,7 @@ def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str |
         case TimeoutError():
             return ErrorCode.request_timed_out, "The request was not finished in time."
         case _:
-            # What went wrong inside is nobody else's business; the log has it.
+            # Internal errors are logged and not shown to clients.
             return ErrorCode.unknown_server_error, None
 
 
@@ -365,7 +365,8 @@ class Dispatcher:
     async def answer(self, call: Call[Request]) -> bytes | None:
         """The whole response frame, or None if the request gets no answer.
 
-        Whatever the handler fails with becomes a response. Raises what keeps even that from being made.
+        Whatever the handler fails with becomes a response. Raises only if not even an error response can be
+        built.
         """
         handler, context = call.handler, call.context
         is_noted = handler.api_key in CHANGES and self._services.audit.with_changes

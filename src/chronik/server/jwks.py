@@ -85,7 +85,7 @@ class KeySource:
         self._reading: asyncio.Task[None] | None = None
 
     async def check(self, token: str, now_s: float, run: InThread = asyncio.to_thread) -> Authenticated:
-        """Who the token speaks of. `run` calls a function in a thread, now or when there is room."""
+        """The principal of a valid token. `run` calls a function in a thread, now or when there is room."""
         rules = await self._current()
         try:
             return await run(rules.check, token, now_s)
@@ -98,8 +98,8 @@ class KeySource:
             return await run(newer.check, token, now_s)
 
     async def _current(self) -> TokenRules:
-        """The keys that are known. A login waits for newer ones only where there are none, or old ones after
-        a time without logins: a server of keys that is slow or away keeps nobody waiting."""
+        """The present keys. A login waits for newer ones only if there are none, or if they are older than
+        `STALE_SECONDS`; otherwise a key server that is slow or down delays nobody."""
         now = time.monotonic()
         reading = self._read_again(AGE_SECONDS_MAX)
         is_stale = now - self._read_at >= STALE_SECONDS and not self._failed
@@ -120,7 +120,8 @@ class KeySource:
         return self._rules
 
     def _read_again(self, age_s: float) -> asyncio.Task[None] | None:
-        """What is reading the keys now. Begins it if the last attempt is old enough, or there are no keys."""
+        """The task that reads the keys now, if any. Starts one if the last attempt is old enough, or there
+        are no keys."""
         now = time.monotonic()
         if self._reading is None and (self._rules is None or now - self._tried_at >= age_s):
             self._tried_at = now
@@ -159,8 +160,8 @@ class KeySource:
         )
 
     def _fetch(self) -> bytes:
-        """The document, or a little more than it may be long. A server that is slow with every piece of it
-        does not keep logins waiting for ever."""
+        """Fetch the document, at most a little more than `DOCUMENT_BYTES_MAX`, and within `FETCH_SECONDS_MAX`
+        however slowly the server sends it."""
         deadline, found = time.monotonic() + FETCH_SECONDS_MAX, bytearray()
         opener = urllib.request.build_opener(_Redirects)
         with opener.open(self._where, timeout=FETCH_SECONDS_MAX) as response:

@@ -108,7 +108,7 @@ class StalledMemory:
         """Bytes, and since when; oldest first."""
         self.held_bytes = 0
         self.closed = 0
-        """Connections that had to go."""
+        """Connections that were closed for this."""
 
     def note(self, connection: KafkaConnection, size: int) -> None:
         """`size` bytes are held for this connection now; 0 when it is no longer stalled."""
@@ -207,7 +207,7 @@ class KafkaListener:
         answer = await session.authenticate(message)
         connection.peer.access = session.access
         if session.failed:
-            responder.close()  # there are no words for it in this form
+            responder.close()  # this form has no field for an error
         else:
             responder.respond([len(answer.data).to_bytes(4, "big") + answer.data])
 
@@ -222,8 +222,8 @@ class KafkaListener:
         return ConnectionLimits.resolve(self._configs(), self.limits)
 
     def admit(self, connection: KafkaConnection, door: Door) -> float | None:
-        """How many seconds the connection waits until it is read, or None if it may not stay. One that may
-        not costs a log line a minute, and a count."""
+        """Seconds until the connection is read, or None if it is refused. Refusals are counted, and logged at
+        most once a minute."""
         host = connection.peer.peer_host
         if not self._is_open:
             return None
@@ -252,8 +252,8 @@ class KafkaListener:
         return wait_s
 
     def _is_kept_open(self, connection: KafkaConnection, door: Door) -> bool:
-        """Whether the node's settings alone limit these connections: those of this machine and of the other
-        nodes' machines, and as in Apache Kafka those of the nodes' own listener, if it is not the only
+        """Whether only the node's settings limit the connection, and no broker config. True for this machine,
+        for other nodes' machines and, as in Apache Kafka, for the nodes' own listener if it is not the only
         one."""
         peer = connection.peer
         if door.takes_nodes and len(self._servers) > 1:

@@ -96,7 +96,7 @@ class OwnClients:
     # --- who comes here ---
 
     def passwords(self, user: str) -> tuple[str, ...]:
-        """Those that are believed."""
+        """The passwords that are accepted."""
         return tuple(own_password(secret, user) for secret in self._secrets)
 
     def who(self, user: str, scram: ScramServer) -> Authenticated:

@@ -64,7 +64,7 @@ class _PendingProduce:
         self._frame: bytearray | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.large: list[int] = []
-        """Places of the batches that are to be looked into beside the loop before they are appended."""
+        """Places of the batches that an I/O thread has to check before they are appended."""
 
     def append_all(self) -> None:
         """Put every batch into its log, in the order of the request, without an await.
@@ -112,7 +112,7 @@ class _PendingProduce:
         return pending
 
     async def append_large(self) -> None:
-        """Look into the large batches beside the loop and append them, in the order of the request."""
+        """Check the large batches in an I/O thread and append them, in the order of the request."""
         request = self._call.request
         for index in self.large:
             try:
@@ -129,7 +129,8 @@ class _PendingProduce:
         while appended is None:
             partition = self._leader_of(index)
             admitted = await partition.look_into(records or _NO_RECORDS, services.now_ms())
-            # Much may have happened meanwhile, so everything is asked again, last of all what does not wait.
+            # Anything may have changed meanwhile, so everything is checked again; the last checks do not
+            # wait.
             if (refused := await admission_error(call)) is not None:
                 raise refused
             partition = self._leader_of(index)
