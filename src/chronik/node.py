@@ -36,7 +36,13 @@ from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.presence import Presence
 from chronik.cluster.registration import Registration
 from chronik.config import Settings
-from chronik.metadata.events import Event, RemovedFromCluster
+from chronik.metadata.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    Event,
+    RemovedFromCluster,
+    Resync,
+)
 from chronik.metadata.telling import tell_event
 from chronik.model import Limits
 from chronik.open_files import FileBudget
@@ -285,6 +291,8 @@ class _Parts:
         }
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered):
+            self.listener.end_sessions()
         if isinstance(event, RemovedFromCluster):
             # From now on this node's metadata is out of date: clients must ask other nodes.
             self.services.spawn(self.listener.stop())
