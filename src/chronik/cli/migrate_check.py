@@ -23,7 +23,7 @@ from chronik.records.reader import Row
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
-    from chronik.client.groups import CommittedOffset
+    from chronik.client.group_types import CommittedOffset
 
 KEYS_MAX: Final = 2_000_000
 """Keys of one compacted partition whose last values are compared."""
@@ -187,8 +187,11 @@ class _Pair:
         if mark.new_offset is None:
             group.findings.append(f"group {mark.group}, {self._tp}: no offset on the new side")
         elif mark.read_again < 0:
-            lost = counted(-mark.read_again, "record")
-            group.findings.append(f"group {mark.group}, {self._tp}: {lost} would not be read on the new side")
+            ahead = counted(-mark.read_again, "record")
+            group.findings.append(
+                f"group {mark.group}, {self._tp}: {ahead} further on the new side; it has moved already, or "
+                "would not read them"
+            )
         elif mark.read_again == 0:
             return
         else:

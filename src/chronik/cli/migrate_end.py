@@ -126,7 +126,7 @@ def _show(report: Report, findings: Sequence[str]) -> None:
         (one.name, f"{one.compared:,}", f"{one.older:,}", "differs" if one.findings else "agrees")
         for one in report.topics
     ]
-    print_table(("topic", "#compared", "#on one side only: expired", "records"), rows)
+    print_table(("topic", "#compared", "#expired on one side", "both sides"), rows)
     group_rows = [
         (name, f"{group.read_again:,}" if not group.findings else "-", len(group.corrected))
         for name, group in report.groups.items()

@@ -46,7 +46,10 @@ class OldTopic:
     name: str
     partitions: int
     configs: Mapping[str, str]
-    """What is set for the topic, or for the old brokers and holds for it."""
+    """What is set for the topic."""
+    holding: Mapping[str, str]
+    """What holds for it without that: Kafka calls it a default even where the brokers' own settings say so
+    (`log.retention.hours`)."""
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     """Where the committed records end."""
@@ -57,7 +60,7 @@ class OldTopic:
 
     @property
     def is_compacted(self) -> bool:
-        return "compact" in self.configs.get("cleanup.policy", "")
+        return "compact" in self.configs.get("cleanup.policy", self.holding.get("cleanup.policy", ""))
 
     def tps(self) -> list[TopicPartition]:
         return [TopicPartition(self.name, number) for number in range(self.partitions)]
@@ -81,7 +84,8 @@ async def old_topics(old: Cluster, topics: Choice) -> list[OldTopic]:
             OldTopic(
                 name=info.name,
                 partitions=len(info.partitions),
-                configs=_set_configs(configs),
+                configs=_values(one for one in configs if not one.is_default),
+                holding=_values(one for one in configs if one.is_default),
                 starts={tp.partition: starts[tp].offset for tp in here},
                 ends={tp.partition: max(ends[tp].offset, starts[tp].offset) for tp in here},
             )
@@ -89,11 +93,11 @@ async def old_topics(old: Cluster, topics: Choice) -> list[OldTopic]:
     return found
 
 
-def _set_configs(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+def _values(entries: Iterable[ConfigEntry]) -> dict[str, str]:
     return {
         entry.name: entry.value
         for entry in entries
-        if not entry.is_default and entry.value is not None and entry.name not in NOT_COPIED
+        if entry.value is not None and entry.name not in NOT_COPIED
     }
 
 
@@ -178,7 +182,8 @@ async def config_differences(new: Cluster, topic: OldTopic) -> list[tuple[str, s
     """Name, value on the old side and value on the new side of each config that does not agree."""
     from chronik.client.admin import Admin
 
-    there = {one.name: one.value for one in await Admin(new).describe_config("topic", topic.name)}
-    return [
-        (name, value, there.get(name)) for name, value in topic.configs.items() if there.get(name) != value
-    ]
+    entries = await Admin(new).describe_config("topic", topic.name)
+    there = {one.name: one.value for one in entries}
+    used = {one.name for one in entries if one.has_effect}
+    wanted = {**{name: value for name, value in topic.holding.items() if name in used}, **topic.configs}
+    return [(name, value, there.get(name)) for name, value in wanted.items() if there.get(name) != value]
