@@ -65,7 +65,7 @@ def test_the_controllers_host_loses_power(seed: int) -> None:
 
 
 def test_the_controllers_rack_loses_power() -> None:
-    """Nobody but the controller had heard of the other node of its rack, so its successor has to ask first."""
+    """Nobody but the controller had heard of the other node of its rack: its successor has to ask first."""
 
     async def work(cluster: LargeCluster) -> Loss:
         await cluster.start()

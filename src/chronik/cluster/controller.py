@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from chronik.cluster.lease import LEASE_SECONDS
 from chronik.cluster.leadership import preferred_changes
+from chronik.cluster.lease import LEASE_SECONDS
 from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
@@ -29,7 +29,7 @@ _failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
 BUSY_CHECK_SECONDS: Final = 0.02
-"""The same while a broker that is not fenced has no connection or is silent, or the quorum is being changed."""
+"""The same while a broker that is not fenced has no connection or is silent, or the quorum changes."""
 SILENCE_SECONDS_MAX: Final = 1.8
 """A broker that is connected but silent for this long is fenced. Its host may have lost power, which nobody
 sees otherwise: with `CHECK_SECONDS` and the commit, its partitions have leaders within two seconds."""
@@ -108,7 +108,7 @@ class Controller:
         while True:
             is_busy = self._is_aligning or self._misses_somebody()
             await asyncio.sleep(BUSY_CHECK_SECONDS if is_busy else CHECK_SECONDS)
-            if not self._is_in_charge():
+            if not self.is_in_charge():
                 self._leading_since = None
                 self._is_aligning = False
                 continue
@@ -124,7 +124,7 @@ class Controller:
             except ChronikError as error:
                 _failed(str(error), error)
 
-    def _is_in_charge(self) -> bool:
+    def is_in_charge(self) -> bool:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:
@@ -170,8 +170,8 @@ class Controller:
     def _heard(self, broker_id: NodeId) -> float:
         """The latest moment from which a broker may hold a lease.
 
-        One that was let into the quorum counts as heard then: many that join at once wait for that longer than
-        a broker may be silent.
+        One that was let into the quorum counts as heard then: many that join at once wait for that longer
+        than a broker may be silent.
         """
         return max(
             self._transport.last_heard.get(broker_id, 0.0),

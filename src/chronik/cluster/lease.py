@@ -11,9 +11,9 @@ was stopped.
   the leader's own lease had when that answer arrived.
 - A follower holds a lease only once it has applied everything that was in the leader's log when the lease was
   granted. If its fencing is in that log, it has applied the fencing too.
-- A new leader knows when the last lease of its predecessors can have started at the latest. Each was confirmed
-  by a majority, and one of that majority is among those that voted for it. A vote says how long ago the voter
-  last confirmed a lease: when it answered a heartbeat or, if it led itself, when it led.
+- A new leader knows when the last lease of its predecessors can have started at the latest. Each was
+  confirmed by a majority, and one of that majority is among those that voted for it. A vote says how long ago
+  the voter last confirmed a lease: when it answered a heartbeat or, if it led itself, when it led.
 """
 
 from __future__ import annotations

@@ -262,8 +262,8 @@ class RaftDriver:
         self._schedule_pump()
 
     def _doubt(self, peer: NodeId, term: int) -> None:
-        """The leader's link broke, or it said nothing for `SILENT_TICKS`. If it is silent it is taken for dead,
-        and votes may go to others.
+        """The leader's link broke, or it said nothing for `SILENT_TICKS`. If it is silent it is taken for
+        dead, and votes may go to others.
 
         All survivors forget the leader at the same time but campaign in turn, so that votes do not split.
         """
