@@ -74,7 +74,7 @@ foreign: $(FOREIGN)
 	@mkdir -p $(@D)
 	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
 
-.foreign/go/chart: $(wildcard tools/chart/*) | prerequisites
+.foreign/go/chart: $(wildcard tools/chart/* tools/chart/kubernetes/*) | prerequisites
 	@mkdir -p $(@D)
 	cd tools/chart && go build -o $(CURDIR)/$@ .
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,8 +50,13 @@ _SECRET, _TOKEN_KEY = "what the nodes know", "what tokens are made with"
 class Nodes(Protocol):
     """What the tests need of either kind of cluster."""
 
+    @property
+    def bootstrap(self) -> Any: ...
     def leader_of(self, topic: str, partition: int = 0) -> int: ...
     def kill(self, node_id: int, /) -> None: ...
+
+
+_Started = tuple[Nodes, Callable[[int], None]]
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ class ClosedCluster:
     cert: Path
     token: str
     """Of the OAuth issuer, about alice."""
+    restart: Callable[[int], None]
+    """Start a node again that was killed; returns when it takes part."""
 
     @property
     def bootstrap(self) -> str:
@@ -153,9 +160,9 @@ def closed_cluster(
     token = _make_token(folder)
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
     start = _apache if broker == "kafka" else _chronik
-    with start(folder, ports, cert, key) as (cluster, bootstrap):
-        asyncio.run(_prepare(bootstrap, topics, rights))
-        yield ClosedCluster(cluster, folder, ports, cert, token)
+    with start(folder, ports, cert, key) as (cluster, restart):
+        asyncio.run(_prepare(cluster.bootstrap, topics, rights))
+        yield ClosedCluster(cluster, folder, ports, cert, token, restart)
 
 
 def _make_token(folder: Path) -> str:
@@ -169,7 +176,7 @@ def _make_token(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _chronik(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> Iterator[tuple[Nodes, str]]:
+def _chronik(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> Iterator[_Started]:
     cluster = Cluster(
         nodes=3,
         can_partition=False,
@@ -184,18 +191,22 @@ def _chronik(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> I
         env={"CHRONIK_CLUSTER_SECRET": _SECRET, "CHRONIK_DELEGATION_TOKEN_SECRET_KEY": _TOKEN_KEY},
     )
     made = certificates(folder / "nodes")
+
+    def start(node: int, *, wait: bool = True) -> None:
+        files = {f"CHRONIK_{name.upper()}": str(path) for name, path in node_tls(made, node).items()}
+        cluster.start(node, env={"CHRONIK_LISTENERS": f"CLIENTS://{HOST}:{ports[node]}", **files}, wait=wait)
+
     try:
-        for node, port in ports.items():
-            files = {f"CHRONIK_{name.upper()}": str(path) for name, path in node_tls(made, node).items()}
-            cluster.start(node, env={"CHRONIK_LISTENERS": f"CLIENTS://{HOST}:{port}", **files}, wait=False)
+        for node in ports:
+            start(node, wait=False)
         cluster.wait_ready()
-        yield cluster, cluster.bootstrap
+        yield cluster, start
     finally:
         cluster.close()
 
 
 @contextlib.contextmanager
-def _apache(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> Iterator[tuple[Nodes, str]]:
+def _apache(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> Iterator[_Started]:
     both, jwks = folder / "both.pem", (folder / "jwks.json").as_uri()
     both.write_text(key.read_text() + cert.read_text())
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("alice", "admin"))
@@ -232,10 +243,14 @@ def _apache(folder: Path, ports: Mapping[int, int], cert: Path, key: Path) -> It
         settings=settings,
         options=(f"-D{_ALLOWED_URLS}={jwks}",),
     )
+
+    def start(node: int) -> None:
+        cluster.start(node)
+
     try:
         cluster.prepare()
         cluster.start()
-        yield cluster, cluster.bootstrap
+        yield cluster, start
     finally:
         cluster.close()
 

@@ -7,22 +7,19 @@ kafka` runs the same against Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
 
 from chronik.security.acls import Operation, ResourceType
-from tests.closed_cluster import WAYS, ClosedCluster, closed_cluster
+from tests.closed_cluster import BY_TOKEN, WAYS, ClosedCluster, closed_cluster
 from tests.spark.processes import wait_for
 
 KINDS = ("kafka", "chronik")
 TOPICS = {kind: f"by-{kind}" for kind in KINDS}
-STREAMED = {(kind, way): f"{kind}-{number}" for kind in KINDS for number, way in enumerate(WAYS)}
-"""Topics of one partition, one for each stream."""
+STREAMED = {kind: f"streamed-by-{kind}" for kind in KINDS}
 RECORDS = 50
 RIGHTS = (
     *((ResourceType.TOPIC, name, Operation.READ) for name in (*TOPICS.values(), *STREAMED.values())),
@@ -40,7 +37,7 @@ def closed(
     folder = tmp_path_factory.mktemp("closed")
     topics = {
         **dict.fromkeys(TOPICS.values(), 2),
-        **dict.fromkeys(STREAMED.values(), 1),
+        **dict.fromkeys(STREAMED.values(), 2),
         "secrets": 1,
     }
     assert spark._jvm is not None
@@ -70,8 +67,7 @@ def test_written_and_read_with_a_login(
     topic, given = TOPICS[kind], options(closed, way)
     write(spark, kind, given, topic, f"by {way}")
     read = spark.read.format(kind).options(**given, subscribe=topic).load()
-    values = [str(row.value) for row in read.selectExpr("cast(value as string) as value").collect()]
-    found = sorted(int(value.split()[0]) for value in values if value.endswith(f" by {way}"))
+    found = sorted(int(value.split()[0]) for value in values_of(read) if value.endswith(f" by {way}"))
     assert found == list(range(RECORDS))
 
 
@@ -82,59 +78,38 @@ def test_a_topic_without_the_right_is_not_read(spark: SparkSession, closed: Clos
         spark.read.format(kind).options(**given, subscribe="secrets").load().collect()
 
 
-@dataclass
-class Stream:
-    """A streaming query that reads a topic into a table, and who writes to the topic."""
-
-    spark: SparkSession
-    kind: str
-    topic: str
-    given: dict[str, str]
-    expected: list[str] = field(default_factory=list)
-
-    @property
-    def table(self) -> str:
-        return self.topic.replace("-", "_")
-
-    def start(self) -> StreamingQuery:
-        reader = self.spark.readStream.format(self.kind).options(
-            **self.given, subscribe=self.topic, startingOffsets="earliest"
-        )
-        values = reader.load().selectExpr("cast(value as string) as value")
-        writer = values.writeStream.format("memory").queryName(self.table)
-        return writer.trigger(processingTime="200 milliseconds").start()
-
-    def write(self, text: str) -> None:
-        write(self.spark, self.kind, self.given, self.topic, text)
-        self.expected += [f"{number} {text}" for number in range(RECORDS)]
-
-    def wait(self) -> None:
-        """Until all that was written was read, once."""
-
-        def found() -> list[str]:
-            return sorted(row.value for row in self.spark.table(self.table).collect())
-
-        wait_for(lambda: len(found()) >= len(self.expected), f"{len(self.expected)} records of {self.topic}")
-        assert found() == sorted(self.expected)
+def values_of(frame: DataFrame) -> list[str]:
+    return sorted(str(row.value) for row in frame.selectExpr("cast(value as string) as value").collect())
 
 
-def test_a_node_dies_under_streams(spark: SparkSession, closed: ClosedCluster) -> None:
-    """One stream for each way to log in, by the connector and by the data source. Each has read something;
-    then a leader is gone. What is written afterwards, by the producers that wrote before, is read, once."""
-    streams = [Stream(spark, kind, topic, options(closed, way)) for (kind, way), topic in STREAMED.items()]
-    queries = []
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_dies(spark: SparkSession, closed: ClosedCluster, kind: str) -> None:
+    """Under a stream that logged in with a delegation token, as jobs do, and under the producers of every way
+    to log in, which the session keeps. What is written afterwards is read, each record once."""
+    topic, by_token = STREAMED[kind], options(closed, BY_TOKEN)
+    expected: list[str] = []
+
+    def write_and_wait(text: str) -> None:
+        for way, given in ways.items():
+            write(spark, kind, given, topic, f"{text} by {way}")
+            expected.extend(f"{number} {text} by {way}" for number in range(RECORDS))
+        wait_for(lambda: len(values_of(spark.table(table))) >= len(expected), f"{topic} {text}")
+        assert values_of(spark.table(table)) == sorted(expected)
+
+    ways = {way: by_token if way == BY_TOKEN else options(closed, way) for way in WAYS}
+    table = topic.replace("-", "_")
+    stream = spark.readStream.format(kind).options(**by_token, subscribe=topic, startingOffsets="earliest")
+    frame = stream.load().selectExpr("cast(value as string) as value")
+    query = frame.writeStream.format("memory").queryName(table).trigger(processingTime="1 second").start()
     try:
-        for stream in streams:
-            stream.write("before")
-            queries.append(stream.start())
-        for stream in streams:
-            stream.wait()
-        closed.cluster.kill(closed.cluster.leader_of(streams[0].topic))
-        for stream in streams:
-            stream.write("after")
-        for stream in streams:
-            stream.wait()
-        assert [query.exception() for query in queries] == [None] * len(streams)
+        write_and_wait("before")
+        dead = closed.cluster.leader_of(topic)
+        closed.cluster.kill(dead)
+        write_and_wait("after")
+        assert query.exception() is None
+        for given in ways.values():
+            read = spark.read.format(kind).options(**given, subscribe=topic).load()
+            assert values_of(read) == sorted(expected)
     finally:
-        for query in queries:
-            query.stop()
+        query.stop()
+    closed.restart(dead)

@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def total(parts: Budgets) -> int:
-    return BASE_BYTES + sum(dataclasses.astuple(parts))
+    return BASE_BYTES + int(sum(dataclasses.astuple(parts)))
 
 
 def test_without_a_limit_or_with_a_wide_one_the_defaults_hold() -> None:

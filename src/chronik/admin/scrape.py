@@ -233,6 +233,8 @@ class NodeCollector:
         yield from _family("chronik_raft_term", {(): raft.term})
         yield from _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
         yield from _family("chronik_raft_elections_total", {(): raft.elections})
+        moves = {(kind,): count for kind, count in context.load_moves.items()}
+        yield from _family("chronik_load_moves_total", moves)
         yield from _family("chronik_raft_committed_index", {(): raft.last_committed_index})
         yield from _family("chronik_raft_applied_index", {(): raft.last_applied_index})
         lags = {(str(one.node_id),): one.lag_entries for one in raft.followers}

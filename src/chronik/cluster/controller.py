@@ -109,7 +109,7 @@ class Controller:
         while True:
             is_busy = self._is_aligning or self._misses_somebody()
             await asyncio.sleep(BUSY_CHECK_SECONDS if is_busy else CHECK_SECONDS)
-            if not self._is_in_charge():
+            if not self.is_in_charge():
                 self._leading_since = None
                 self._is_aligning = False
                 continue
@@ -125,7 +125,7 @@ class Controller:
             except ChronikError as error:
                 _failed(str(error), error)
 
-    def _is_in_charge(self) -> bool:
+    def is_in_charge(self) -> bool:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:

@@ -93,12 +93,19 @@ class RaftReceiver:
                 self._on_ask(link, frame)
             case QuorumFrame.QUERY:
                 _, number = _unpack(FORWARD_HEAD, frame)
-                link.outbox.send(FORWARD_HEAD.pack(QuorumFrame.ANSWER, number) + self._status())
+                link.outbox.send(FORWARD_HEAD.pack(QuorumFrame.ANSWER, number) + self._status_now())
             case QuorumFrame.ANSWER:
                 _, number = _unpack(FORWARD_HEAD, frame)
                 self._transport.answered(link, number, bytes(frame[FORWARD_HEAD.size :]))
             case _:
                 raise PeerError(f"unknown frame type {frame[0]}")
+
+    def _status_now(self) -> bytes:
+        """Empty while the metadata log is loaded again after a failed write: the asker need not wait."""
+        try:
+            return self._status()
+        except Unavailable:
+            return b""
 
     def _on_forward(self, link: Link, frame: memoryview) -> None:
         _, number = _unpack(FORWARD_HEAD, frame)

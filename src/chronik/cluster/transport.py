@@ -51,7 +51,7 @@ class QuorumFrame(enum.IntEnum):
     QUERY = 5
     """Asks for the receiver's status: a number (uint64), which the answer repeats."""
     ANSWER = 6
-    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack."""
+    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack, nothing if there is none."""
 
 
 FORWARD_HEAD: Final = struct.Struct(">BQ")

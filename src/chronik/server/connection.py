@@ -229,6 +229,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             header, offset = parse_request_header(frame)
             if not session.serves(header.api_key):
                 raise PeerError(f"{header.api_key.name} without a login")
+            session.count_request()
         slot.api_key = header.api_key
         self._client_id = header.client_id or ""
         start = partial(self._read_and_start, header, frame, offset, slot)

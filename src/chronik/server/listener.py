@@ -211,6 +211,15 @@ class KafkaListener:
         if self._emptied is not None and not self._connections:
             self._emptied.set()
 
+    def end_sessions(self) -> None:
+        """Close the connections whose login is good no more: those of nodes that were removed, and of clients
+        of nodes that were started again."""
+        for connection in list(self._connections):
+            session = connection.peer.session
+            if session is not None and session.has_ended:
+                log.info("closing the connection of %s, which is none any more", session.principal)
+                connection.abort()
+
     def _sweep(self) -> None:
         """Close connections that have been silent for long with nothing under way."""
         now = self.loop.time()

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from chronik.config import Settings
 from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, PeerError
 from chronik.security import oauth, plain
 from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, AuthenticationFailed
 from chronik.security.principals import user_principal
@@ -59,6 +59,9 @@ NODE_MECHANISM: Final = "CHRONIK-NODE"
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX * 2
 """Longest frame before a login."""
 LOGIN_SECONDS_MAX: Final = 30.0
+REQUESTS_MAX: Final = 32
+"""Requests that a login may take: clients need three to seven, and who has not said who it is gets no work
+done for as long as it likes."""
 
 
 class AuthReply(NamedTuple):
@@ -132,14 +135,20 @@ class Authenticator:
         """Who logged in with the nodes' secret: a client of one of them, or a node that the cluster knows,
         which proves the key that it registered with."""
         if user in OWN_USERS:
-            return Authenticated(self._own_clients.who(user, scram))
+            return self._own_clients.who(user, scram)
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state
         key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
         if key is not None and not scram.is_signed(partial(is_signed_by, key)):
             raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
-        return Authenticated(NODE_PREFIX + user)
+        known = state.node_keys.get(int(user))
+
+        def holds() -> bool:
+            now = self._metadata.state
+            return int(user) in now.brokers and now.node_keys.get(int(user)) == known
+
+        return Authenticated(NODE_PREFIX + user, holds=holds)
 
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
@@ -187,11 +196,14 @@ class Session:
         self.by_token = False
         self.expires_ms: int | None = None
         self.access = authenticator.access(principal, host)
+        self._holds: Callable[[], bool] | None = None
         self.mechanism: str | None = None
         self.failed = False
         """The login failed: the connection is closed after the answer, and serves no further request."""
         self.expects_bare = False
         """The client sends its next messages without Kafka's header (SaslHandshake version 0)."""
+        self._requests = 0
+        """Since the login began."""
         self._is_busy = False
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
@@ -207,6 +219,18 @@ class Session:
         if not self.is_authenticated or self.failed:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
+
+    def count_request(self) -> None:
+        """One more of a client that is not logged in; PeerError if there were too many."""
+        self._requests += 1
+        if self._requests > REQUESTS_MAX:
+            raise PeerError(f"{REQUESTS_MAX} requests and no login")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what this login was believed for is no more: a node's registration. Asked when nodes come
+        and go, not with each request."""
+        return self._holds is not None and not self._holds()
 
     async def handshake(self, mechanism: str) -> ErrorCode:
         if self.failed:
@@ -283,12 +307,14 @@ class Session:
             ends.append(now_ms + self._authenticator.reauth_ms)
         self.expires_ms = min(ends) if ends else None
         self.principal, self.by_token = found.principal, found.by_token
+        self._holds = found.holds
         self.is_authenticated = True
         self.access = self._authenticator.access(found.principal, self.host)
         if self._claimed is not None:
             self._authenticator.failures.forgive(self._room, self._claimed)
         self.mechanism = self._claimed = None
         self.expects_bare = False
+        self._requests = 0
         lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
         return AuthReply(ErrorCode.none, None, data, lifetime)
 

@@ -36,6 +36,7 @@ from chronik.metadata.store import MetadataStore
 from chronik.model import NodeId, TopicPartition
 from chronik.replication.isr import MetadataIsrProposals
 from chronik.replication.manager import ReplicaManager
+from chronik.replication.partitions import Partitions
 from chronik.replication.replica import Replica
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import EPOCH_MS, SimLoop
@@ -193,7 +194,7 @@ class LeanNode:
     async def _live(self) -> None:
         settings, rng = self.settings, self._rng
         store, _ = open_store(self._view, Path(settings.data_dir), StoreOptions())
-        quorum = build_quorum(settings, store, rng)
+        quorum = build_quorum(settings, store, rng, Partitions())
         self.metadata, self.raft, transport = quorum.metadata, quorum.raft, quorum.transport
         metadata, raft = self.metadata, self.raft
         presence = Presence(

@@ -290,6 +290,9 @@ class _ScenarioRun:
                 voter_replace_ms=voter_replace_ms,
                 peers=peers if count > 1 else (),
                 rack=f"machine-{(number - 1) // self.scenario.shards}" if self.scenario.shards > 1 else None,
+                load_balance="replicas" if self.scenario.shards > 1 else "leaders",
+                load_balance_interval_ms=500,
+                load_balance_min_bytes=1 if self.scenario.shards > 1 else 1_000_000,
             )
             for number in range(1, count + 1)
         ]

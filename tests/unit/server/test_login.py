@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from chronik.client.apis import DELETE_TOPICS, DESCRIBE_CLUSTER, METADATA
+from chronik.client.apis import API_VERSIONS, DELETE_TOPICS, DESCRIBE_CLUSTER, METADATA
 from chronik.client.connection import Connection
 from chronik.client.login import Login
 from chronik.client.options import BrokerAddress, ClientOptions
@@ -27,7 +27,7 @@ from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server.handlers import all_handlers
 from chronik.server.listeners import listener_specs
 from chronik.server.login_failures import DELAY_SECONDS
-from chronik.server.sasl import BEFORE_LOGIN
+from chronik.server.sasl import BEFORE_LOGIN, REQUESTS_MAX
 from chronik.server.tls import client_context
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
@@ -138,6 +138,28 @@ async def test_a_stranger_cannot_announce_a_large_frame(tmp_path: Path) -> None:
         writer.write((1024 * 1024).to_bytes(4, "big") + bytes(64))
         assert await read_frame(reader) is None
         writer.close()
+
+
+async def test_a_stranger_gets_so_many_answers_and_no_more(tmp_path: Path) -> None:
+    """What is served before a login costs the node time, too."""
+    async with closed(tmp_path) as node:
+        for request in (
+            encode_request(ApiKey.API_VERSIONS, 0, 1, "x", {}),
+            encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, "x", {"mechanism": "GSSAPI"}),
+        ):
+            reader, writer = await asyncio.open_connection(*address(node))
+            writer.write(request * 1_000)
+            answers = 0
+            while await read_frame(reader) is not None:
+                answers += 1
+            assert answers <= REQUESTS_MAX
+            writer.close()
+        connection = await opened(address(node), login=login())
+        for _ in range(2 * REQUESTS_MAX):
+            await connection.request(
+                API_VERSIONS, {"client_software_name": "x", "client_software_version": "1"}
+            )
+        connection.close()
 
 
 async def test_messages_without_a_header_after_the_old_handshake(tmp_path: Path) -> None:
