@@ -1,4 +1,4 @@
-"""The order of the test files (tests/schedule.py): every folder has a place, folders that share stay whole."""
+"""The order of test files (tests/schedule.py): every folder has a place, folders that share stay whole."""
 
 from __future__ import annotations
 
