@@ -1,8 +1,8 @@
 """Run a node from the built image and look at it from outside (`make container-try`).
 
 Checks: not root and no way to write to the image, the health check, records in and out through a published
-port, that `chronik doctor` knows the memory limit and the budgets follow it, SIGTERM, and that a stopped and a
-killed node keep their records.
+port, that `chronik doctor` knows the memory limit and the budgets follow it, SIGTERM, and that a stopped and
+a killed node keep their records.
 Needs podman; PODMAN says how it is called (`podman --runtime runc`), CONTAINER_ARGS what else a node's
 container is started with.
 """

@@ -231,6 +231,18 @@ class Settings:
         minimum=1_000,
         maximum=_INT32_MAX,
     )
+    load_balance: str = _setting(
+        "leaders",
+        "what moves off nodes that carry much more than others: nothing (off), leaders (to replicas in sync, "
+        "which copies no data), or replicas too",
+        choices=("off", "leaders", "replicas"),
+    )
+    load_balance_interval_ms: int = _setting(
+        10_000, "how often the controller compares loads", minimum=100, maximum=_INT32_MAX
+    )
+    load_balance_min_bytes: int = _setting(
+        1_000_000, "bytes a second by which a node must be above the mean", minimum=1, maximum=_INT64_MAX
+    )
 
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
     published_index_dir: Path | None = _setting(

@@ -87,7 +87,7 @@ def fit_memory(resolved: Resolved, group_limit: int | None) -> Resolved:
         if origins[name] == "default" and value < getattr(settings, name):
             values[name] = value
             origins[name] = "part of memory_bytes_max"
-    doubts = ()
+    doubts: tuple[str, ...] = ()
     if limit < FULL_BYTES_MIN:
         doubts = (
             f"memory_bytes_max: {limit >> 20} MiB are enough for a broker, but not for busy search and SQL "

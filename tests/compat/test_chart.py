@@ -101,9 +101,7 @@ def test_a_field_that_the_api_does_not_have_is_found(tmp_path: Path) -> None:
         ("containerPort: 9092", "hostPort: 9092", "missing property 'containerPort'"),
     ],
 )
-def test_kubeconform_finds_what_the_api_requires(
-    there: str, instead: str, said: str, tmp_path: Path
-) -> None:
+def test_kubeconform_finds_what_the_api_requires(there: str, instead: str, said: str, tmp_path: Path) -> None:
     chart = shutil.copytree(CHART, tmp_path / "chronik")
     path = chart / "templates" / "statefulset.yaml"
     assert there in path.read_text()

@@ -14,7 +14,6 @@ from chronik.cli.client import (
     AsJson,
     Bootstrap,
     CommandFailed,
-    counted,
     print_json,
     print_table,
 )
@@ -30,6 +29,7 @@ from chronik.cli.migrate_sides import (
     wanted_topics,
     with_both,
 )
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cli.client import counted
 from chronik.cli.migrate_compare import Comparison, Mark
 from chronik.cli.migrate_config import Choice
 from chronik.cli.migrate_topics import AFTERWARDS, OldTopic, config_differences
 from chronik.model import TopicPartition
 from chronik.records.reader import Row
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
-    from chronik.client.group_types import CommittedOffset
+    from chronik.client.groups import CommittedOffset
 
 KEYS_MAX: Final = 2_000_000
 """Keys of one compacted partition whose last values are compared."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronik.cli.client import AsJson, Bootstrap, Timeout, counted, print_json, print_table, progress
+from chronik.cli.client import AsJson, Bootstrap, Timeout, print_json, print_table, progress
 from chronik.cli.migrate_config import OWN_TOPICS
 from chronik.cli.migrate_sides import From, FromConfig, GroupNames, Topics, choices, wanted_topics, with_both
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.cli.migrate_check import Report

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronik.cli.client import CommandFailed, counted
+from chronik.cli.client import CommandFailed
 from chronik.cli.migrate_config import Choice
 from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster

@@ -132,7 +132,9 @@ class Child:
         options = ClientOptions(
             client_id="chronik-query",
             deadline_ms=30_000,
-            tls=lambda: self._tls,  # what is believed may change while the client is open, and the login too
+            tls=lambda: (
+                self._tls
+            ),  # the trusted certificates and the login may change while the client is open
             login=lambda: self._login,
         )
         return Cluster([BrokerAddress(self._options.host, self._options.port)], options)
