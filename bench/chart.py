@@ -1,4 +1,4 @@
-"""The chart of the README, drawn by `make bench ARGS=--write`.
+"""The chart of the README, drawn by `make bench-short ARGS=--write`.
 
 One bar for each load and state: chronik's records a second over Apache Kafka's, median of the pairs, with the
 spread as a line. The dashed line is "as fast".

@@ -168,8 +168,8 @@ async def test_a_command_that_finds_no_room_waits_and_is_not_refused() -> None:
 
 
 def test_who_has_no_status_now_answers_with_nothing() -> None:
-    """While the metadata log is loaded again after a failed write. The link must not break, and the asker must
-    not wait (shards 7)."""
+    """While the metadata log is loaded again after a failed write. The link must not break, and the asker
+    must not wait (shards 7)."""
     link, receiver = Link(MEMBER), receiver_of(Raft())
 
     def status() -> bytes:
