@@ -29,6 +29,7 @@ from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.links.connections import Acceptor
+from chronik.memory import budgets
 from chronik.metadata.budget import MetadataBudget
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
@@ -68,13 +69,17 @@ def store_options(settings: Settings, producer_share: Share) -> StoreOptions:
             profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
         ),
         producer_share=producer_share,
+        unflushed_bytes_max=budgets(settings.memory_bytes_max).unflushed_bytes,
     )
 
 
 def limits_of(settings: Settings, files: FileBudget) -> Limits:
     connections = min(settings.connections_max, files.kafka_connections)
+    memory = budgets(settings.memory_bytes_max)
     return replace(
         Limits(),
+        request_memory_bytes_max=memory.request_bytes,
+        stalled_memory_bytes_max=memory.stalled_bytes,
         frame_bytes_max=settings.frame_bytes_max,
         connections_max=connections,
         connections_possible=files.kafka_connections,

@@ -182,6 +182,13 @@ class Settings:
         minimum=1,
         maximum=_INT32_MAX,
     )
+    memory_bytes_max: int | None = _setting(
+        None,
+        "memory for the node, search and SQL together: budgets that are not set are fitted into it; by "
+        "default the limit of the container or the systemd unit, if it has one",
+        minimum=256 * _MIB,
+        maximum=_INT64_MAX,
+    )
     client_state_bytes_max: int = _setting(
         BYTES_MAX,
         "memory for what clients make the node remember: members of groups, committed offsets, fetch "

@@ -330,6 +330,11 @@ _TABLE: Final = (
     Metric("chronik_telemetry_pushes_total", "counter", "Metrics pushed by clients, by result.", ("result",)),
     Metric("chronik_telemetry_bytes_total", "counter", "Bytes of metrics that were taken from clients."),
     Metric(
+        "chronik_telemetry_unreadable_total",
+        "counter",
+        "Pushes of clients that were taken although their metrics could not be read.",
+    ),
+    Metric(
         "chronik_client_state_bytes",
         "gauge",
         "Memory that clients' state takes, about, by kind: groups, committed_offsets, fetch_sessions, "

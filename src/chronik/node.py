@@ -37,7 +37,13 @@ from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.presence import Presence
 from chronik.cluster.registration import Registration
 from chronik.config import Settings
-from chronik.metadata.events import Event, RemovedFromCluster
+from chronik.metadata.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    Event,
+    RemovedFromCluster,
+    Resync,
+)
 from chronik.metadata.telling import tell_event
 from chronik.model import Limits
 from chronik.open_files import FileBudget
@@ -291,13 +297,15 @@ class _Parts:
         }
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered):
+            self.listener.end_sessions()
         if isinstance(event, RemovedFromCluster):
-            # What this node knows of the cluster is old from now on: clients must hear it from others.
+            # From now on this node's metadata is out of date: clients must ask other nodes.
             self.services.spawn(self.listener.stop())
 
     async def start(self) -> None:
-        """Everything but the doors: metadata from disk, links to peers. The cluster does not count on this
-        node yet."""
+        """Start everything except the listeners: load the metadata, dial the peers. The broker is not
+        registered yet."""
         for listener in (
             partial(tell_event, lambda: self.metadata.state),
             self.events.on_event,
@@ -375,6 +383,7 @@ class _Parts:
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
+        await self.security.close()
         await self.coordinators.stop()
         await self.cleaner.stop()
         await self.load_balancer.stop()

@@ -29,7 +29,7 @@ _failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
 BUSY_CHECK_SECONDS: Final = 0.02
-"""The same while a broker that is not fenced has no connection or is silent, or the quorum changes."""
+"""The same while the quorum changes, or a broker that is not fenced has no connection or is silent."""
 SILENCE_SECONDS_MAX: Final = 1.8
 """A broker that is connected but silent for this long is fenced. Its host may have lost power, which nobody
 sees otherwise: with `CHECK_SECONDS` and the commit, its partitions have leaders within two seconds."""
@@ -75,15 +75,16 @@ class Controller:
         voter_replace_seconds: float,
         now_ms: Callable[[], int],
     ) -> None:
-        """`voters` are wanted; one that is gone for `voter_replace_seconds` is replaced."""
+        """`voters` is how many are wanted; one that is gone for `voter_replace_seconds` is replaced."""
         self._voters = voters
         self._voter_replace_seconds = voter_replace_seconds
         self._fenced_since: dict[NodeId, float] = {}
         """Since when this controller has found a voter fenced or not registered."""
         self._outside: dict[NodeId, float] = {}
-        """When each broker was last found outside the quorum. Nobody asks it for a sign of life there."""
+        """When each broker was last found outside the quorum. It gets no heartbeats there, so it cannot be
+        heard."""
         self._is_aligning = False
-        """Whether the quorum was changed in the last look: there may be more to change."""
+        """Whether the last check changed the quorum: there may be more to change."""
         self._node_id = node_id
         self._driver = driver
         self._transport = transport

@@ -1,4 +1,4 @@
-"""What other nodes say to the metadata quorum: handler of its links, in both directions."""
+"""Handles what other nodes send on the links of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ class RaftReceiver:
             raise Unavailable(f"node {peer} is not a member of this cluster yet")
 
     def _pass_on_later(self, link: Link, number: int, data: bytes) -> None:
-        """The link is read on meanwhile: answers that make room come by it. Its sender bounds what waits."""
+        """Forward the command in a task: the link has to be read meanwhile, since answers that make room
+        arrive on it. The sender bounds how much waits."""
         passing = self._pass_on(link, number, data)
         self._tasks.spawn(passing, f"passing on a command of node {link.peer_id}")
 

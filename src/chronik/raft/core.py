@@ -181,7 +181,6 @@ class RaftCore:
                 next=peer.next,
                 state=peer.state,
                 inflight=len(peer.window),
-                inflight_bytes=peer.window.bytes,
                 is_active=peer.is_active,
                 is_learner=node_id in log.membership.learners,
             )

@@ -448,7 +448,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Leader: where the logs of all live replicas start, the earliest of them."""
+        """Leader: the lowest log start offset of all live replicas."""
         is_alive = self._context.is_alive
         starts = [one.log_start_offset for peer, one in self._followers.items() if is_alive(peer)]
         return min([self.log.log_start_offset, *starts])

@@ -217,7 +217,7 @@ class TailFollowsFiles:
 
 
 class BoundedTasks:
-    """No node gathers tasks: leaks show long before they hurt."""
+    """The number of a node's tasks is bounded, so that leaks are found early."""
 
     TASKS_MAX = 400
 

@@ -1,9 +1,9 @@
 """Large clusters: the nodes' real metadata, Raft, leases, registration and controller, without any records.
 
-Of a hundred nodes with fifty thousand partitions, what can be simulated is what the cluster knows and says of
-them. Partitions are empty here: a replica is in sync as soon as its leader hears of it. What is measured:
-virtual time until every partition has a live leader on every node, and for each node the processor time that
-its turns really took, the longest turn, and the bytes that it sent.
+Of a hundred nodes with fifty thousand partitions only the metadata can be simulated. Partitions are empty
+here: a replica is in sync as soon as its leader learns of it. What is measured: virtual time until every
+partition has a live leader on every node, and for each node the processor time that its turns really took,
+the longest turn, and the bytes that it sent.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _MeteredLoop(SimLoop):
 
 
 class _EmptyPartition:
-    """As much of a led partition as a proposal of its ISR looks at."""
+    """The part of a led partition that ISR proposals read."""
 
     def __init__(
         self, node_id: NodeId, metadata: MetadataStore, tp: TopicPartition, isr: tuple[NodeId, ...]
@@ -426,7 +426,7 @@ def _peer(number: int) -> Peer:
 def run_large(
     work: Callable[[LargeCluster], Coroutine[Any, Any, T]], *, nodes: int, racks: int, seed: int = 1
 ) -> T:
-    """Do something with a cluster that is not started yet."""
+    """Run `work` with a cluster that has not been started."""
     world = World(seed, loop_type=_MeteredLoop)
     assert isinstance(world.loop, _MeteredLoop)
     cluster = LargeCluster(world, world.loop, nodes, racks)

@@ -194,7 +194,6 @@ class Result:
     acked: int = 0
     read: int = 0
     steps: int = 0
-    virtual_seconds: float = 0.0
     fingerprint: int = 0
     trace: str = ""
     history: list[Event] = field(default_factory=list)
@@ -252,7 +251,7 @@ class _ScenarioRun:
         for failure in result.failures:
             world.trace.tell("world", f"FAILED {failure}")
         result.counts = world.trace.counts
-        result.steps, result.virtual_seconds = world.loop.steps, world.loop.now
+        result.steps = world.loop.steps
         result.fingerprint = world.trace.fingerprint
         result.trace = world.trace.text() if world.trace.is_kept else ""
         return result

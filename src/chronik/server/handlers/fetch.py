@@ -10,7 +10,8 @@ from chronik.metrics import clock
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.errors import error_of
 from chronik.server.fetch_sessions import INITIAL_EPOCH, FetchSession, Owner
 from chronik.server.gate import asks
 from chronik.server.handlers.produce import leader_endpoints
