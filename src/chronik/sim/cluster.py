@@ -10,6 +10,7 @@ from typing import Any
 from chronik.config import Settings
 from chronik.model import ChronikError, TopicPartition
 from chronik.replication.partition import Partition
+from chronik.sim.blackouts import Blackouts
 from chronik.sim.world import SimNode, World
 
 _RETRY_SECONDS = 0.5
@@ -26,8 +27,9 @@ class SimCluster:
         self.loop = world.loop
         self.network = world.network
         self.trace = world.trace
+        self.blackouts = Blackouts(self)
         self._on_started = on_started
-        self.nodes = [SimNode(world, each, on_started=on_started) for each in settings]
+        self.nodes = [self._node(each) for each in settings]
         self.leaving: SimNode | None = None
         """The node that is to be removed. At some point it stops serving, however often it is started."""
         self.client_hosts: list[str] = []
@@ -37,6 +39,15 @@ class SimCluster:
         self._going_on: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
         self.leaks: list[str] = []
+
+    def _node(self, settings: Settings) -> SimNode:
+        def started(node: SimNode) -> None:
+            self.blackouts.serves(node)
+            self._on_started(node)
+
+        node = SimNode(self.world, settings, on_started=started)
+        node.on_crash = lambda power_lost: self.blackouts.crashed(node, power_lost=power_lost)
+        return node
 
     def hosts(self) -> list[str]:
         return [*(node.host for node in self.nodes), *self.client_hosts]
@@ -158,7 +169,7 @@ class SimCluster:
 
     def join(self, settings: Settings) -> SimNode:
         """One node more, on a host of its own."""
-        node = SimNode(self.world, settings, on_started=self._on_started)
+        node = self._node(settings)
         self.nodes.append(node)
         node.start()
         return node
