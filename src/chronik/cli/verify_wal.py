@@ -98,9 +98,7 @@ class WalCheck:
             sequence, number = max(sequence, scanner.last_sequence), int(path.stem)
             self._advance(path.stat().st_size)
 
-    def _scan(
-        self, path: Path, after_sequence: int, behind: list[Path]
-    ) -> tuple[WalScanner, int | None]:
+    def _scan(self, path: Path, after_sequence: int, behind: list[Path]) -> tuple[WalScanner, int | None]:
         """Also returns the sequence number of the first entry. `behind` are the files that follow."""
         file = self._inspection.disk.open(path)
         first: int | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chronik.metadata.config_def import LONG_MAX
+from chronik.model import is_internal_topic
 
 __all__ = ["FLUSH_CONFIGS", "SYNCED", "Durability"]
 
@@ -32,6 +33,11 @@ class Durability:
         if flush_ms == 0 or flush_messages == 1 or min(flush_ms, flush_messages) == LONG_MAX:
             return SYNCED
         return Durability(min(flush_ms, SYNC_WITHIN_MS_MAX), flush_messages)
+
+    @staticmethod
+    def of_topic(name: str, durability: Durability) -> Durability:
+        """What holds: the node's own topics are never relaxed."""
+        return SYNCED if is_internal_topic(name) else durability
 
     @property
     def is_relaxed(self) -> bool:

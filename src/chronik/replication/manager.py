@@ -10,12 +10,12 @@ from uuid import UUID
 
 from chronik.metadata import events as e
 from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
-from chronik.metadata.durability import SYNCED
+from chronik.metadata.durability import Durability
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.metadata.values import Topic
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, is_internal_topic
+from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.replication.context import ReplicaContext
 from chronik.replication.follower import FollowerLinks
 from chronik.replication.partition import Partition
@@ -31,7 +31,7 @@ CHECK_SECONDS: Final = 0.25
 
 
 def log_config(topic: str, config: TopicConfig) -> LogConfig:
-    durability = SYNCED if is_internal_topic(topic) else config.durability
+    durability = Durability.of_topic(topic, config.durability)
     segment_ms = config.segment_ms
     if config.is_compacted:
         # Only closed segments are compacted, so roll a segment before max.compaction.lag.ms is over.

@@ -373,7 +373,9 @@ class Replica:
         self.leader_high_watermark = min(self.leader_high_watermark, offset)
         if self.high_watermark > offset:
             lost = f"{offset} to {self.high_watermark - 1}"
-            log.error("%s: offsets %s were committed and are lost: no replica in sync kept power", self.tp, lost)
+            log.error(
+                "%s: offsets %s were committed and are lost: no replica in sync kept power", self.tp, lost
+            )
             self.high_watermark = offset
 
     def leader_reported(self, high_watermark: int, log_start_offset: int) -> None:

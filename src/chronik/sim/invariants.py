@@ -202,7 +202,9 @@ class DurableIsOnDisk:
                 if (
                     isinstance(log, PartitionLog)
                     and entry.token <= log.durable_end_offset
-                    and (entry.token <= log.synced_end_offset or not log.is_in_doubt)  # else it goes there again
+                    and (
+                        entry.token <= log.synced_end_offset or not log.is_in_doubt
+                    )  # else it goes there again
                 ):
                     return f"{log.tp}: durable to {log.durable_end_offset}, yet {entry.token} is not written"
         return None
