@@ -8,8 +8,8 @@ Two states are measured, and the table shows both, since Apache Kafka gets faste
 is compiled (decision 0001). Just started: each round of each workload (with the reading of what it wrote) has
 brokers of its own. Warm: all rounds of all workloads run on the same two brokers, after one round that does
 not count. A third part of the table compares at equal durability: warm, and Apache Kafka syncs each write too
-(`log.flush.interval.messages=1`). A fourth compares at the weaker promise: warm, Apache Kafka as it comes, and
-chronik's topics have `flush.ms=1000`, so that both acknowledge from the page cache.
+(`log.flush.interval.messages=1`). A fourth compares at the weaker promise: warm, Apache Kafka as it comes,
+and chronik's topics have `flush.ms=1000`, so that both acknowledge from the page cache.
 
 `--write` puts the table into docs/PERFORMANCE.md and draws docs/bench.svg for the README.
 `--before FOLDER` puts chronik out of another source tree in Apache Kafka's place: did a change cost speed?

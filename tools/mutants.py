@@ -474,7 +474,8 @@ MUTANTS = (
         "storage/log.py",
         "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n",
         "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n"
-        "        if self.config.sync_within_seconds:\n            self._appends.written(self.log_end_offset)\n",
+        "        if self.config.sync_within_seconds:\n"
+        "            self._appends.written(self.log_end_offset)\n",
         is_quick=True,
     ),
     Mutant(

@@ -24,7 +24,7 @@ def _topic_defaults() -> Iterator[ConfigDef]:
     for topic in TOPIC_CONFIGS.values():
         doc = f"Default of the topic config {topic.name}. {topic.doc}"
         if topic.name in FLUSH_CONFIGS:
-            doc = f"{WITHOUT_EFFECT}: who gives up acknowledged records says so topic by topic, with {topic.name}."
+            doc = f"{WITHOUT_EFFECT}: who gives up acknowledged records says so by topic, with {topic.name}."
         for name, factor in topic.server_names:
             if factor == 1:
                 yield replace(topic, name=name, server_names=(), doc=doc)

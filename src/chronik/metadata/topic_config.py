@@ -84,18 +84,18 @@ _DEFINITIONS: Final = (
         "flush.messages",
         LONG_MAX,
         "log.flush.interval.messages",
-        "Set on the topic itself to a number above 1, it relaxes durability: a write is acknowledged from the "
-        "page cache, and synced before this many records of a partition are not, or after a minute. Other "
-        "values, and defaults of brokers, relax nothing: every write is synced before it is acknowledged.",
+        "Set on the topic itself to a number above 1, it relaxes durability: a write is acknowledged from "
+        "the page cache, and synced before this many records of a partition are not, or after a minute. "
+        "Other values, and defaults of brokers, relax nothing: writes are synced before that.",
         low=1,
     ),
     _long(
         "flush.ms",
         LONG_MAX,
         "log.flush.interval.ms",
-        "Set on the topic itself to a number above 0, it relaxes durability: a write is acknowledged from the "
-        "page cache, and synced within this time, or a minute if that is less. Other values, and defaults of "
-        "brokers, relax nothing: every write is synced before it is acknowledged.",
+        "Set on the topic itself to a number above 0, it relaxes durability: a write is acknowledged from "
+        "the page cache, and synced within this time, or a minute if that is less. "
+        "Other values, and defaults of brokers, relax nothing: writes are synced before that.",
     ),
     _int(
         "index.interval.bytes",

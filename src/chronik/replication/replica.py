@@ -122,8 +122,8 @@ class Replica:
         self._events = context.watermark_events
         self.leader_epoch_start_offset = 0
         self.high_watermark = max(high_watermark, log.log_start_offset)
-        """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`; falls
-        only in `_forget_watermark_behind`."""
+        """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`;
+        falls only in `_forget_watermark_behind`."""
         self._durable_waiters = AckWaiters()
         self._committed_waiters = AckWaiters()
         self._start_waiters = AckWaiters()
@@ -367,9 +367,11 @@ class Replica:
         return True
 
     def _forget_watermark_behind(self, offset: int) -> None:
-        """Follower: the log of a relaxed topic goes on at `offset`. All replicas that were in sync may have lost
-        power at once, and some committed records with it: what an earlier leader said is committed behind this
-        offset is not what the leader has there now."""
+        """Follower: the log of a relaxed topic goes on at `offset`.
+
+        All replicas that were in sync may have lost power at once, and some committed records with it: what
+        an earlier leader said is committed behind this offset is not what the leader has there now.
+        """
         self.leader_high_watermark = min(self.leader_high_watermark, offset)
         if self.high_watermark > offset:
             lost = f"{offset} to {self.high_watermark - 1}"

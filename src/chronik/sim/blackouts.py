@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 SLACK_SECONDS: Final = 0.2
 """What a sync on a healthy disk takes at most, with what it waits for."""
-_TROUBLES: Final = ("slow disk", "full disk", "failed sync", "pause", "moved leader", "clock drift")
+_TROUBLES: Final = ("slow", "full", "failed sync", "pause", "moved leader", "clock drift", "power loss on a")
 """Faults after which a sync may come late: its disk or its process stood still."""
+
+
+def has_trouble(node: SimNode) -> bool:
+    """Whether a fault of this run may keep a node from syncing in time."""
+    return any(name.startswith(_TROUBLES) for name in node.world.trace.counts)
 
 
 class Blackouts:
@@ -52,7 +57,7 @@ class Blackouts:
     def _relaxed(self) -> dict[TopicPartition, float]:
         """Relaxed partitions with their windows; notes the newest ISR of each."""
         found: dict[TopicPartition, float] = {}
-        is_troubled = any(name.startswith(_TROUBLES) for name in self._cluster.trace.counts)
+        is_troubled = any(map(has_trouble, self._cluster.nodes))
         for node in self._cluster.nodes:
             for partition in self._cluster.partitions(node):
                 if not partition.config.durability.is_relaxed:

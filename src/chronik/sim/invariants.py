@@ -11,6 +11,7 @@ from chronik.model import TopicPartition
 from chronik.node import Node
 from chronik.raft import RaftCore
 from chronik.replication.partition import Partition
+from chronik.sim.blackouts import SLACK_SECONDS, has_trouble
 from chronik.sim.world import SimNode
 from chronik.storage.log import PartitionLog
 from chronik.storage.log_parts import AppendSink
@@ -242,6 +243,28 @@ class DurableIsSynced:
         return None
 
 
+class SyncedInTime:
+    """What a relaxed topic acknowledged is synced within its window, on a disk that works."""
+
+    def __init__(self) -> None:
+        self._first: dict[PartitionLog, tuple[int, float]] = {}
+        """Logs with something unsynced: where that ended when this was first seen, and when that was."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        now = node.world.loop.now
+        for partition in changed:
+            log, durability = partition.log, partition.config.durability
+            if log.synced_end_offset == log.durable_end_offset or not durability.is_relaxed:
+                self._first.pop(log, None)
+                continue
+            end, since = self._first.setdefault(log, (log.durable_end_offset, now))
+            if log.synced_end_offset >= end:
+                self._first[log] = (log.durable_end_offset, now)
+            elif now - since > durability.sync_within_ms / 1000 + SLACK_SECONDS and not has_trouble(node):
+                return f"{log.tp}: {end} is not synced {now - since:.2f} s after it was acknowledged"
+        return None
+
+
 class BoundedTasks:
     """No node gathers tasks: leaks show long before they hurt."""
 
@@ -449,6 +472,7 @@ def of_replicas(losable: Collection[TopicPartition] = ()) -> tuple[ReplicaInvari
         DurableIsOnDisk(),
         TailFollowsFiles(),
         DurableIsSynced(),
+        SyncedInTime(),
         BoundedTasks(),
         OneLeaderPerEpoch(),
         ReplicasAgreeBelowWatermark(losable),

@@ -203,7 +203,7 @@ RELAXED: Final = replace(
     flood_chance=0.0,
     relaxed_chance=0.8,
 )
-"""Topics with flush.ms and flush.messages: what a power cut of all replicas in sync takes, and nothing else."""
+"""Topics with flush.ms and flush.messages: only a power cut of all replicas in sync takes anything."""
 
 SCENARIOS: Final = {
     each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, RELAXED, ROT, SHARDS, STRANGERS, TORN)

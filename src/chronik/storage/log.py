@@ -114,12 +114,12 @@ class PartitionLog:
         self.log_end_offset = log_end_offset
         """The offset the next record gets."""
         self.durable_end_offset = log_end_offset
-        """Every batch before this offset is as durable as the topic's config promises: synced, or, in a relaxed
-        log, at least written to the WAL's file."""
+        """Every batch before this offset is as durable as the topic promises: synced, or, in a relaxed log,
+        at least written to the WAL's file."""
         self.synced_end_offset = log_end_offset
         """Every batch before this offset is synced, in the WAL or in segments below the checkpoint."""
         self.must_write_again = False
-        """Whether what lies between these two has to go to the WAL again before anything else: its sync failed."""
+        """Whether what lies between these two has to go to the WAL again first: its sync failed."""
         self._doubt_end_offset = 0
         """Where that ended when the sync failed."""
         self._strict_end_offset = 0

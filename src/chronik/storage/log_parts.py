@@ -52,7 +52,7 @@ class SegmentDamage(Exception):
 
 class LogListener(Protocol):
     def on_durable(self, end_offset: int) -> None:
-        """Everything before `end_offset` is on this node's disk; in a relaxed log, at least in its WAL file."""
+        """Everything before `end_offset` is on this node's disk; in a relaxed log, at least in a WAL file."""
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         """The WAL could not write the batches behind `end_offset`, and the log has dropped them."""

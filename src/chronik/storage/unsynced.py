@@ -1,8 +1,8 @@
 """What stands in the WAL's file and is not synced yet: relaxed rounds, and when their sync is due. Pure.
 
 A sync that runs beside the rounds covers what was written before it began; what comes meanwhile waits for the
-next one. If a sync fails, everything that is not known to be synced is in doubt until its logs have written it
-again.
+next one. If a sync fails, everything that is not known to be synced is in doubt until its logs have written
+it again.
 """
 
 from __future__ import annotations

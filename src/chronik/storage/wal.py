@@ -6,9 +6,9 @@ first append starts a round at once. A profile makes rounds start at least `inte
 entries come to make waiting pay.
 
 A round that holds nothing but entries of relaxed topics is reported as soon as it is written. A sync of its
-own follows, beside the rounds that are written meanwhile, within the time that the entries allow; a round that
-has to be synced does it too. A round that has to be synced does not begin while such a sync is under way: if
-both ran at once and the device failed, the kernel would tell only one of them.
+own follows, beside the rounds that are written meanwhile, within the time that the entries allow; a round
+that has to be synced does it too. A round that has to be synced does not begin while such a sync is under
+way: if both ran at once and the device failed, the kernel would tell only one of them.
 
 A failed round is taken back as a whole: its sinks hear `rejected`, newest first, so that each log can cut its
 tail. Writing continues in another file, since after a failed sync the contents of this one are unknown. What
@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -422,7 +422,7 @@ class Wal:
                 future.set_result(None)
 
     def _write_doubted(self) -> None:
-        """Have the logs write again what is in doubt: at once, but not again and again to a disk that fails."""
+        """Have the logs write again what is in doubt: at once, but not again and again to a failing disk."""
         now = self._loop.time()
         if self._doubt_timer is not None or self._closed or not self._unsynced.is_in_doubt:
             return

@@ -133,8 +133,11 @@ class WalScanner:
         is_last_file: bool,
         next_round: Callable[[int], int] = _any_round,
     ) -> None:
-        """`next_round` tells the number of the next file's first round behind a sequence number. Where that is
-        not higher than this file's last one, a sync of this file had failed, and its end was written again."""
+        """`next_round` tells the number of the next file's first round behind a sequence number.
+
+        Where that is not higher than this file's last one, a sync of this file may have failed, and its end
+        was written again.
+        """
         self._file_name = file_name
         self._read_at = read_at
         self._size = size
