@@ -26,14 +26,15 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
@@ -157,23 +158,25 @@ def measure_synced(
 class RelaxedNode(ChronikNode):
     """One whose topics, all made before the loads, acknowledge writes before they are synced."""
 
-    topics: tuple[str, ...] = ()
+    def __init__(self, topics: Iterable[str], folder: Path) -> None:
+        super().__init__(folder)
+        self._topics = tuple(topics)
 
-    def start(self) -> None:
-        super().start()
+    def start(self, *, timeout_s: float = 60) -> float:
+        seconds = super().start(timeout_s=timeout_s)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = [NewTopic(name, 1, 1, config=RELAXED) for name in self.topics]
+        wanted = [NewTopic(name, 1, 1, config=RELAXED) for name in self._topics]
         for made in admin.create_topics(wanted).values():
             made.result(30)
+        return seconds
 
 
 def measure_relaxed(
     kinds: Kinds, loads: list[Workload], rounds: int, figures: Figures, progress: Progress
 ) -> None:
-    class Node(RelaxedNode):
-        topics = tuple({f"{load.topic}-{number}": None for load in loads for number in range(rounds + 1)})
-
-    relaxed: Kinds = {name: Node if kind is ChronikNode else kind for name, kind in kinds.items()}
+    topics = dict.fromkeys(f"{load.topic}-{number}" for load in loads for number in range(rounds + 1))
+    ours = partial(RelaxedNode, topics)
+    relaxed: Kinds = {name: ours if kind is ChronikNode else kind for name, kind in kinds.items()}
     measure_warm(relaxed, loads, rounds, figures, progress)
 
 

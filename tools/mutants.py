@@ -495,7 +495,7 @@ MUTANTS = (
     ),
     Mutant(
         "relaxed: rounds that are not synced have numbers of their own",
-        "relaxed",
+        "storage",
         "storage/wal_queue.py",
         "if former is not None and 0.0 < former.sync_within < inf:",
         "if former is not None and False:",

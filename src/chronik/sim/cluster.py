@@ -246,15 +246,16 @@ class SimCluster:
         odd = {len(node.node.parts.raft.core.log.membership.voters) for node in self.serving() if node.node}
         if len(odd) > 1 or not odd <= {1, 3, 5}:
             return f"there are {sorted(odd)} voters"
-        ends: dict[TopicPartition, tuple[int, int, int]] = {}
+        ends: dict[TopicPartition, tuple[int, ...]] = {}
         for node in self.nodes:
             for partition in self.partitions(node):
                 if len(partition.isr) < len(partition.replicas):
                     return f"{partition.tp} has the ISR {list(partition.isr)} on {node.name}"
                 log = partition.log
-                mine = (log.log_end_offset, log.durable_end_offset, partition.high_watermark)
+                ends_here = (log.log_end_offset, log.durable_end_offset, log.synced_end_offset)
+                mine = (*ends_here, partition.high_watermark)
                 if len(set(mine)) > 1:
-                    return f"{partition.tp} on {node.name}: end, durable end, watermark are {mine}"
+                    return f"{partition.tp} on {node.name}: end, durable, synced end, watermark are {mine}"
                 if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
                     return f"{partition.tp} has an open transaction at {partition.last_stable_offset}"
                 if ends.setdefault(partition.tp, mine) != mine:

@@ -387,7 +387,7 @@ class _ScenarioRun:
         await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
         await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))
         await self._in_client("reader3", workload.read_offsets(recorder, "final-o", groups))
-        if self.cluster.blackouts.intervals:
+        if self.scenario.relaxed_chance:
             self.result.failures += await rotting.replicas_differ(self.cluster, recorder.tps)
         if self.cluster.rotting is not None:
             await self.cluster.converge()
