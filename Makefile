@@ -11,7 +11,7 @@ JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg 
 SITE_ENV := build/site-env
 CODE := src tests tools bench examples
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile
 CRASH_ROUNDS ?= 50
 CLUSTER_ROUNDS ?= 200
@@ -37,7 +37,7 @@ help: ## show this list
 run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 9095" is passed on)
 	@exec $(BIN)/chronik start $(ARGS)
 
-test: setup lint ## set up everything, then every check and every test, WORKERS (2) files side by side
+test: setup lint ## set up everything, then every check and every test, WORKERS (3) files side by side
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 setup: prerequisites $(VENV)/.dev jars foreign ## set up everything that the tests need
@@ -74,7 +74,7 @@ foreign: $(FOREIGN)
 	@mkdir -p $(@D)
 	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
 
-.foreign/go/chart: $(wildcard tools/chart/*) | prerequisites
+.foreign/go/chart: $(wildcard tools/chart/* tools/chart/kubernetes/*) | prerequisites
 	@mkdir -p $(@D)
 	cd tools/chart && go build -o $(CURDIR)/$@ .
 

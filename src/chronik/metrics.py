@@ -319,6 +319,12 @@ _TABLE: Final = (
     Metric("chronik_raft_term", "gauge", "Term of the metadata log."),
     Metric("chronik_raft_is_leader", "gauge", "1 on the node that leads the metadata log."),
     Metric("chronik_raft_elections_total", "counter", "Elections this node took part in since it started."),
+    Metric(
+        "chronik_load_moves_total",
+        "counter",
+        "Leaders and replicas that this node, as the controller, moved because loads were uneven.",
+        ("kind",),
+    ),
     Metric("chronik_raft_committed_index", "gauge", "Last entry of the metadata log known to be committed."),
     Metric("chronik_raft_applied_index", "gauge", "Last entry of the metadata log applied here."),
     Metric("chronik_raft_snapshot_index", "gauge", "Last entry that the newest metadata snapshot covers."),
@@ -337,6 +343,11 @@ _TABLE: Final = (
     Metric("chronik_telemetry_clients", "gauge", "Clients that push, or ask for, metrics (KIP-714)."),
     Metric("chronik_telemetry_pushes_total", "counter", "Metrics pushed by clients, by result.", ("result",)),
     Metric("chronik_telemetry_bytes_total", "counter", "Bytes of metrics that were taken from clients."),
+    Metric(
+        "chronik_telemetry_unreadable_total",
+        "counter",
+        "Pushes of clients that were taken although their metrics could not be read.",
+    ),
     Metric(
         "chronik_client_state_bytes",
         "gauge",

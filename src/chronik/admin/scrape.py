@@ -36,7 +36,7 @@ Labelled: TypeAlias = Mapping[Any, float]
 
 
 class Scrape:
-    """What one node alone has to say."""
+    """The metrics of one node."""
 
     def __init__(self, context: AdminContext, *, with_names: bool = True) -> None:
         """Without names, figures by topic or group are left out."""
@@ -59,7 +59,7 @@ class Scrape:
 
 
 class _Piece(Collector):
-    """What the library takes to make text of."""
+    """A part of the metrics, in the form that the Prometheus library encodes."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -128,6 +128,7 @@ class NodeCollector:
         pushes = {(code.name,): count for code, count in telemetry.pushes.items()}
         yield from _family("chronik_telemetry_pushes_total", pushes)
         yield from _family("chronik_telemetry_bytes_total", {(): telemetry.pushed_bytes})
+        yield from _family("chronik_telemetry_unreadable_total", {(): telemetry.unreadable})
         throttled = {(quota,): stats.throttled_seconds[quota] for quota in USER_KEYS}
         yield from _family("chronik_throttled_seconds_total", throttled)
         yield from _family("chronik_throttled_connections", {(): stats.throttled_connections})
@@ -236,6 +237,8 @@ class NodeCollector:
         yield from _family("chronik_raft_term", {(): raft.term})
         yield from _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
         yield from _family("chronik_raft_elections_total", {(): raft.elections})
+        moves = {(kind,): count for kind, count in context.load_moves.items()}
+        yield from _family("chronik_load_moves_total", moves)
         yield from _family("chronik_raft_committed_index", {(): raft.last_committed_index})
         yield from _family("chronik_raft_applied_index", {(): raft.last_applied_index})
         lags = {(str(one.node_id),): one.lag_entries for one in raft.followers}

@@ -6,15 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from chronik.cli.client import (
-    AsJson,
-    Bootstrap,
-    CommandFailed,
-    counted,
-    print_json,
-    print_table,
-    run,
-)
+from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
 from chronik.security.acls import (
     CLUSTER_NAME,
     AclBinding,
@@ -27,6 +19,7 @@ from chronik.security.acls import (
     check_binding,
 )
 from chronik.security.principals import USER_PREFIX
+from chronik.words import counted
 
 User = Annotated[str, typer.Option("--user", metavar="NAME", help="a user's name, * for everybody")]
 UserFilter = Annotated[str | None, typer.Option("--user", metavar="NAME", help="only of this user")]

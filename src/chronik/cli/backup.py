@@ -13,14 +13,13 @@ from chronik.cli.client import (
     Bootstrap,
     CommandFailed,
     Timeout,
-    counted,
-    human_bytes,
     print_json,
     print_table,
     progress,
     run,
 )
 from chronik.cli.http import HttpUrl, with_http
+from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

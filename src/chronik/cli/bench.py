@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from chronik.cli.client import (
-    AsJson,
-    Bootstrap,
-    CommandFailed,
-    Timeout,
-    human_bytes,
-    partition_numbers,
-    print_json,
-    run,
-)
+from chronik.cli.client import AsJson, Bootstrap, CommandFailed, Timeout, partition_numbers, print_json, run
 from chronik.cli.latencies import Latencies
 from chronik.cli.pacing import closed_loop, open_loop
 from chronik.cli.produce import acks_and_codec
 from chronik.model import TopicPartition
+from chronik.words import human_bytes
 
 if TYPE_CHECKING:
     from chronik.client import Cluster, Producer

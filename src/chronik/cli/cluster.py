@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from chronik.cli.client import AsJson, CommandFailed, Timeout, counted, print_json
+from chronik.cli.client import AsJson, CommandFailed, Timeout, print_json
 from chronik.config_sources import api_key, environment
 from chronik.model import ChronikError
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.local import ClusterLayout, LocalNode, NodeProcess

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronik.cli.client import AsJson, CommandFailed, Timeout, counted, print_json
+from chronik.cli.client import AsJson, CommandFailed, Timeout, print_json
 from chronik.cli.cluster import (
     DEFAULT_DIR,
     DataDir,
@@ -21,6 +21,7 @@ from chronik.cli.cluster import (
     wait_until_ready,
 )
 from chronik.model import ChronikError
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.local import ClusterLayout

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from chronik.cli.client import AsJson, counted, print_json, print_table
+from chronik.cli.client import AsJson, print_json, print_table
 from chronik.cli.cluster import DEFAULT_DIR, DataDir, key_headers, process, read
 from chronik.model import NO_LEADER, NodeId
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.local import ClusterLayout, ProbedNode

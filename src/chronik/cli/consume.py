@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from chronik.cli.client import (
-    NOT_ALL,
-    Bootstrap,
-    CommandFailed,
-    counted,
-    human_bytes,
-    partition_numbers,
-    print_json,
-    run,
-)
+from chronik.cli.client import NOT_ALL, Bootstrap, CommandFailed, partition_numbers, print_json, run
 from chronik.cli.reading import FOREVER, Read, Stop, read_as_member, read_partitions
 from chronik.cli.render import renderer
 from chronik.model import TopicPartition
+from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from chronik.client import Cluster

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
-from chronik.cli.doctor_machine import look_at_machine
-from chronik.cli.findings import Finding, unknown, wrong
+from chronik.cli.doctor_start import look_at_start
 from chronik.cli.settings import CONFIG_OPTION, load, with_settings
 from chronik.config import Settings
 from chronik.config_sources import BOOTSTRAP_VARIABLE, environment
+from chronik.doctor.findings import Finding, unknown, wrong
+from chronik.doctor.machine import look_at_machine
 from chronik.local.process import is_in_use
 
 SOMETHING_WRONG = 1
@@ -54,7 +55,8 @@ def doctor(
     """
     resolved = load(flags, config)
     findings = [
-        *look_at_machine(resolved),
+        *look_at_start(resolved),
+        *look_at_machine(resolved.settings),
         *_look_at_cluster(resolved.settings, servers, stuck_after=stuck_after),
     ]
     if as_json:
@@ -66,7 +68,7 @@ def doctor(
 
 
 def _look_at_cluster(settings: Settings, servers: str | None, *, stuck_after: float) -> list[Finding]:
-    from chronik.cli.doctor_cluster import look_at_cluster
+    from chronik.doctor.cluster import look_at_cluster
 
     is_named = servers is not None or BOOTSTRAP_VARIABLE in environment()
     is_running = is_in_use(settings.data_dir)

@@ -9,21 +9,13 @@ from urllib.parse import quote
 
 import typer
 
-from chronik.cli.client import (
-    AsJson,
-    Bootstrap,
-    cell,
-    counted,
-    human_bytes,
-    print_json,
-    print_table,
-    run,
-)
+from chronik.cli.client import AsJson, Bootstrap, cell, print_json, print_table, run
 from chronik.cli.client import (
     explain as sentence,
 )
 from chronik.cli.http import HttpUrl, with_http
 from chronik.model import ChronikError, TopicPartition
+from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from chronik.client import Cluster

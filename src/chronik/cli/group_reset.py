@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +21,7 @@ from chronik.model import ErrorCode, RequestError, TopicPartition
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
+    from chronik.client.resetting import ResetTarget
 
 _Group = Annotated[str, typer.Argument(help="a group without members", show_default=False)]
 _Topics = Annotated[
@@ -46,16 +46,6 @@ _Shift = Annotated[
     int | None, typer.Option("--shift-by", metavar="N", help="forward, or back with a negative number")
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="show what would change, change nothing")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Exactly one of them is set."""
-
-    at: int | None = None
-    """A timestamp in milliseconds, or ListOffsets' own EARLIEST and LATEST."""
-    offset: int | None = None
-    shift: int | None = None
 
 
 def reset_offsets(
@@ -84,6 +74,7 @@ def reset_offsets(
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from chronik.client.groups import Groups
+        from chronik.client.resetting import resolve_reset
 
         groups = Groups(cluster)
         committed = {
@@ -92,7 +83,7 @@ def reset_offsets(
         tps = await _chosen(cluster, topics, committed)
         if not tps:
             raise CommandFailed(f"group {group!r} has committed nothing: name a topic with --topic")
-        moved = await _resolve(cluster, target, tps, committed)
+        moved = await resolve_reset(cluster, target, tps, committed)
         if not dry_run:
             try:
                 await groups.commit(group, moved)
@@ -116,15 +107,16 @@ def reset_offsets(
 
 def _target(
     to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None, shift_by: int | None
-) -> _Target:
+) -> ResetTarget:
     from chronik.client.offsets import EARLIEST, LATEST
+    from chronik.client.resetting import ResetTarget
 
     given = [
-        _Target(at=EARLIEST) if to_earliest else None,
-        _Target(at=LATEST) if to_latest else None,
-        _Target(offset=to_offset) if to_offset is not None else None,
-        _Target(at=parse_time_ms(to_time)) if to_time is not None else None,
-        _Target(shift=shift_by) if shift_by is not None else None,
+        ResetTarget(at=EARLIEST) if to_earliest else None,
+        ResetTarget(at=LATEST) if to_latest else None,
+        ResetTarget(offset=to_offset) if to_offset is not None else None,
+        ResetTarget(at=parse_time_ms(to_time)) if to_time is not None else None,
+        ResetTarget(shift=shift_by) if shift_by is not None else None,
     ]
     targets = [target for target in given if target is not None]
     if len(targets) != 1:
@@ -164,26 +156,3 @@ async def _chosen(
                 raise CommandFailed(f"topic {topic!r} has no partition {number}, only {there[0]}-{there[-1]}")
             chosen[TopicPartition(topic, number)] = None
     return list(chosen)
-
-
-async def _resolve(
-    cluster: Cluster, target: _Target, tps: list[TopicPartition], committed: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """The new offset of each partition, kept between the beginning and the end of its log."""
-    from chronik.client.offsets import EARLIEST, LATEST, list_offsets
-
-    starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST))
-    at = await list_offsets(cluster, dict.fromkeys(tps, target.at)) if target.at is not None else {}
-    moved = {}
-    for tp in tps:
-        start, end = starts[tp].offset, ends[tp].offset
-        if target.shift is not None:
-            wanted = committed.get(tp, start) + target.shift
-        elif target.offset is not None:
-            wanted = target.offset
-        else:
-            # No record is as young as the time asked for: go on at the end.
-            wanted = at[tp].offset if at[tp].offset >= 0 else end
-        moved[tp] = min(max(wanted, start), end)
-    return moved

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from chronik.cli.client import AsJson, Bootstrap, CommandFailed, counted, human_bytes, print_json, print_table
+from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table
 from chronik.cli.pipeline_run import init, run, status
 from chronik.cli.pipeline_session import (
     Conf,
@@ -23,6 +23,7 @@ from chronik.cli.pipeline_session import (
     plain_failures,
     spark_session,
 )
+from chronik.words import counted, human_bytes
 
 Topics = Annotated[
     list[str], typer.Argument(metavar="TOPIC...", help="one or more topics", show_default=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronik.cli.client import human_bytes, print_table
+from chronik.cli.client import print_table
+from chronik.words import human_bytes
 
 if TYPE_CHECKING:
     from chronik.spark.jobs.stats import Stats

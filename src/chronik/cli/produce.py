@@ -19,8 +19,6 @@ from chronik.cli.client import (
     Bootstrap,
     CommandFailed,
     Timeout,
-    counted,
-    human_bytes,
     parse_pairs,
     print_json,
     progress,
@@ -28,6 +26,7 @@ from chronik.cli.client import (
 )
 from chronik.model import TopicPartition
 from chronik.records.compression import Compression
+from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from chronik.client import Cluster, Producer

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from chronik.cli.client import Bootstrap, CommandFailed, counted
+from chronik.cli.client import Bootstrap, CommandFailed
 from chronik.cli.http import Http, HttpUrl, with_http
+from chronik.words import counted
 
 HISTORY: Final = Path("~/.chronik_sql_history")
 HELP: Final = """\

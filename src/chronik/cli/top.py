@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronik.cli.client import Bootstrap, counted, human_bytes
+from chronik.cli.client import Bootstrap
 from chronik.cli.http import Http, HttpUrl, with_http
+from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,6 @@ from chronik.cli import topic_alter, topic_export, topic_reassign
 from chronik.cli.client import (
     AsJson,
     Bootstrap,
-    counted,
     end,
     explain,
     parse_pairs,
@@ -21,6 +20,7 @@ from chronik.cli.client import (
     unknown_topic,
 )
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster

@@ -13,7 +13,6 @@ from chronik.cli.client import (
     Bootstrap,
     CommandFailed,
     Timeout,
-    counted,
     print_json,
     print_table,
     progress,
@@ -21,6 +20,7 @@ from chronik.cli.client import (
     unknown_topic,
 )
 from chronik.model import NodeId, RequestError, TopicPartition
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
@@ -94,7 +94,7 @@ def reassign(
 async def _plan(cluster: Cluster, topics: Sequence[str] | None, drained: Sequence[NodeId]) -> list[Move]:
     """Move by move; a node that is drained gets nothing of what leaves another."""
     from chronik.cluster.placement import Slot
-    from chronik.cluster.rebalance import Move, Placed, drain, even_out
+    from chronik.cluster.rebalance import plan_moves
 
     known = await cluster.topics(topics or None)
     for name in topics or ():
@@ -107,17 +107,10 @@ async def _plan(cluster: Cluster, topics: Sequence[str] | None, drained: Sequenc
         for name, info in sorted(known.items())
         for number, one in info.partitions.items()
     }
-    after = dict(before)
     try:
-        for node in drained:
-            moves = drain([Placed(tp, replicas) for tp, replicas in after.items()], slots, node)
-            after |= {move.tp: move.target for move in moves}
-        if not drained:
-            moves = even_out([Placed(tp, replicas) for tp, replicas in after.items()], slots)
-            after |= {move.tp: move.target for move in moves}
+        return plan_moves(before, slots, drained)
     except RequestError as error:
         raise CommandFailed(f"there is no such plan: {error}") from None
-    return [Move(tp, before[tp], after[tp]) for tp in before if after[tp] != before[tp]]
 
 
 async def _watch(

@@ -14,14 +14,24 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple, TypeAlias
 
 from chronik.cluster.placement import Slot
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 
-__all__ = ["Move", "Placed", "Steps", "drain", "drain_steps", "even_out", "even_out_steps", "replica_moves"]
+__all__ = [
+    "Move",
+    "Placed",
+    "Steps",
+    "drain",
+    "drain_steps",
+    "even_out",
+    "even_out_steps",
+    "plan_moves",
+    "replica_moves",
+]
 
 CHOICES_MAX: Final = 32
 """How many partitions are compared when several topics are equally good."""
@@ -69,6 +79,25 @@ def drain(
     With `force` a replica for which there is no other node is dropped; without, that is refused.
     """
     return _at_once(drain_steps(placed, slots, node, force=force))
+
+
+def plan_moves(
+    before: Mapping[TopicPartition, tuple[NodeId, ...]],
+    slots: Sequence[Slot],
+    drained: Collection[NodeId] = (),
+) -> list[Move]:
+    """Take every replica away from the drained nodes, one node after the other; without any, even out.
+
+    `slots` are the nodes that may get something: the drained ones are not among them.
+    """
+    after = dict(before)
+    for node in drained:
+        moves = drain([Placed(tp, replicas) for tp, replicas in after.items()], slots, node)
+        after |= {move.tp: move.target for move in moves}
+    if not drained:
+        moves = even_out([Placed(tp, replicas) for tp, replicas in after.items()], slots)
+        after |= {move.tp: move.target for move in moves}
+    return [Move(tp, before[tp], after[tp]) for tp in before if after[tp] != before[tp]]
 
 
 def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:
@@ -119,8 +148,8 @@ class _Obstacles:
     """How many partitions of a node, all or of one topic, another node cannot take from it.
 
     A partition that has no other replica in the giver's rack cannot go to any rack where it has one: it would
-    end in fewer racks. Else it can go anywhere but to a node that has it. So that two nodes between which
-    nothing can move are told apart without a look at their partitions.
+    end in fewer racks. Else it can go anywhere but to a node that has it. The counts tell whether anything
+    can move between two nodes without a look at their partitions.
     """
 
     def __init__(self) -> None:
@@ -223,7 +252,7 @@ class _Plan:
         takers = [node for node in self._held if self._rack(node) not in racks]
         if not crowded or not takers:
             return False
-        # Rather a follower than the leader, from the fullest node to the emptiest.
+        # Prefer a follower to the leader, the fullest node as giver and the emptiest as taker.
         giver = max(crowded, key=lambda node: (node != replicas[0], self._load[node], node))
         self._put(number, giver, min(takers, key=lambda node: (self._load[node], node)))
         return True
@@ -243,7 +272,8 @@ class _Plan:
         return False
 
     def _best_to_move(self, giver: NodeId, taker: NodeId) -> int | None:
-        """One of the topic of which the giver has most in comparison; a leader if it leads more."""
+        """A partition of the topic of which the giver has most compared with the taker; one that the giver
+        leads, if it leads more."""
         given, taken = self._held[giver], self._held[taker]
         topics = self._topics_between(giver, taker)
         unmovable = []
@@ -264,7 +294,8 @@ class _Plan:
         return best
 
     def _topics_between(self, giver: NodeId, taker: NodeId) -> list[tuple[int, int, str]]:
-        """The heap; a topic's number in it may be too low, since the giver gave and the taker took since."""
+        """The heap of topics between two nodes. A topic's key may be too low, since both have moved replicas
+        since."""
         taken_before, given_before, topics = self._topics.get((giver, taker), (-1, -1, []))
         if (taken_before, given_before) != (self._taken[giver], self._given[taker]):
             there = self._held[taker]

@@ -61,7 +61,8 @@ class ReplicaManager:
         may_lead: Callable[[], bool],
         lag_seconds_max: float,
     ) -> None:
-        """`may_lead` tells whether the cluster still counts on this node; without it nothing is led."""
+        """`may_lead` tells whether this node may lead now (`cluster.lead_permission`); while it is False no
+        partition is led."""
         self._context = context
         self.repaired = 0
         """Damaged replicas that were cut, to be copied again."""
@@ -137,7 +138,7 @@ class ReplicaManager:
         self._checker = self._loop.call_later(CHECK_SECONDS, self._check_followers)
 
     def synchronize(self) -> None:
-        """Bring every partition in line with the state, whatever was missed."""
+        """Bring every partition in line with the metadata, whichever events were missed."""
         state = self._metadata.state
         for tp, partition in list(self._partitions.items()):
             topic = state.topics.get(tp.topic)

@@ -67,6 +67,7 @@ class Replica:
         "log",
         "node_id",
         "partition_epoch",
+        "read_bytes",
         "replicas",
         "topic_id",
         "tp",
@@ -109,6 +110,9 @@ class Replica:
         """Follower: where the leader's log starts, as of its last message in this epoch."""
         self._next_log_start = 0
         """Follower: the log start offset that a deletion under way will set; 0 if none is under way."""
+        self.read_bytes = 0
+        """Bytes that Fetch read here for clients since the node started. A request that goes on waiting for
+        more reads them again."""
         self.halted_epoch = NO_EPOCH - 1
         """Leader: the epoch in which an append failed on disk. Requests are refused until the next epoch."""
         self.is_damaged = False
@@ -465,7 +469,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Leader: where the logs of all live replicas start, the earliest of them."""
+        """Leader: the lowest log start offset of all live replicas."""
         is_alive = self._context.is_alive
         starts = [one.log_start_offset for peer, one in self._followers.items() if is_alive(peer)]
         return min([self.log.log_start_offset, *starts])

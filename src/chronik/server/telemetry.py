@@ -1,7 +1,8 @@
 """What clients tell about themselves (KIP-714): who is asked for which metrics, and what was sent.
 
 A client asks for its subscription and is told which metrics to push, how often, and under which subscription
-id. The metrics themselves are only checked and counted here: nothing keeps them.
+id. Pushes are checked and counted. Of the clients that pushed last, the values of the last push are kept in
+memory for whoever looks (`GET /admin/client-metrics`): few clients, few values, nothing older.
 
 An instance id is drawn at random, so that nobody can push in another's name or use up another's turn.
 Instances are bounded in number; the one that was quiet longest is forgotten. A forgotten client loses nothing
@@ -20,11 +21,23 @@ from typing import Final, NamedTuple
 from chronik.metadata.client_metrics import ALL_METRICS, INTERVAL_MS, MetricsSubscription
 from chronik.model import ErrorCode, RequestError
 from chronik.records.compression import EXPANSION_ALLOWED, Compression, DecompressedTooLarge, decompress
+from chronik.server.otlp import MetricPoint, read_metrics
 
-__all__ = ["ACCEPTED", "INSTANCES_MAX", "TELEMETRY_BYTES_MAX", "Instance", "Telemetry"]
+__all__ = [
+    "ACCEPTED",
+    "INSTANCES_MAX",
+    "RECENT_MAX",
+    "TELEMETRY_BYTES_MAX",
+    "Instance",
+    "LastPush",
+    "Telemetry",
+    "check_metrics",
+]
 
 INSTANCES_MAX: Final = 16_384
 """Clients that are remembered, as in Kafka."""
+RECENT_MAX: Final = 100
+"""Clients whose last push is kept."""
 TELEMETRY_BYTES_MAX: Final = 1_048_576
 """Bytes of one push before they are decompressed: Kafka's telemetry.max.bytes, which is fixed here."""
 ACCEPTED: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
@@ -66,6 +79,19 @@ class Instance:
         return now_ms - self.pushed_ms >= self.wanted.interval_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPush:
+    """What a client told last."""
+
+    instance_id: uuid.UUID
+    client: Mapping[str, str]
+    pushed_ms: int
+    interval_ms: int
+    size_bytes: int
+    points: tuple[MetricPoint, ...] | None
+    """None: the metrics could not be read."""
+
+
 class Telemetry:
     def __init__(
         self, new_id: Callable[[], uuid.UUID] = uuid.uuid4, instances_max: int = INSTANCES_MAX
@@ -77,6 +103,9 @@ class Telemetry:
         self._subscriptions: list[MetricsSubscription] = []
         self.pushes: Counter[ErrorCode] = Counter()
         """How many pushes came, by how they were answered."""
+        self._recent: OrderedDict[uuid.UUID, LastPush] = OrderedDict()
+        self.unreadable = 0
+        """Pushes that were taken although their metrics are in no format that is known here."""
         self.pushed_bytes = 0
         """Metrics that were taken, before they were decompressed."""
 
@@ -130,6 +159,34 @@ class Telemetry:
             raise RequestError(instance.last_error)
         instance.is_terminating = is_terminating
 
+    def keep(
+        self,
+        instance_id: uuid.UUID,
+        client: Mapping[str, str],
+        points: tuple[MetricPoint, ...] | None,
+        *,
+        size_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """Remember what an admitted push said, in the place of the client's last one."""
+        self.unreadable += points is None
+        instance = self._instance(instance_id, client)
+        self._recent[instance_id] = LastPush(
+            instance_id=instance_id,
+            client=dict(client),
+            pushed_ms=now_ms,
+            interval_ms=instance.wanted.interval_ms,
+            size_bytes=size_bytes,
+            points=points,
+        )
+        self._recent.move_to_end(instance_id)
+        while len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)
+
+    def recent(self) -> list[LastPush]:
+        """The last push of each client that is remembered, the newest first."""
+        return list(reversed(self._recent.values()))
+
     def _instance(self, instance_id: uuid.UUID, client: Mapping[str, str]) -> Instance:
         wanted = self._wanted({**client, "client_instance_id": str(instance_id)})
         subscription_id = _subscription_id(instance_id, wanted)
@@ -165,11 +222,18 @@ def _subscription_id(instance_id: uuid.UUID, wanted: Wanted) -> int:
     return crc - 2**32 if crc >= 2**31 else crc
 
 
-def check_metrics(codec: int, data: bytes) -> None:
-    """RequestError if the metrics cannot be decompressed into a bounded number of bytes. Not for the loop."""
+def check_metrics(codec: int, data: bytes) -> tuple[MetricPoint, ...] | None:
+    """What a push says; None if that cannot be read. Not for the loop.
+
+    RequestError if it cannot be decompressed into a bounded number of bytes.
+    """
     try:
-        decompress(codec, data, EXPANSION_ALLOWED * TELEMETRY_BYTES_MAX)
+        plain = decompress(codec, data, EXPANSION_ALLOWED * TELEMETRY_BYTES_MAX)
     except DecompressedTooLarge as error:
         raise RequestError(ErrorCode.telemetry_too_large, error.message) from None
     except RequestError as error:
         raise RequestError(ErrorCode.invalid_record, error.message) from None
+    try:
+        return tuple(read_metrics(plain))
+    except ValueError:
+        return None

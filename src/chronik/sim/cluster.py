@@ -15,8 +15,8 @@ from chronik.sim.world import SimNode, World
 
 _RETRY_SECONDS = 0.5
 _CONNECTED_SECONDS_MAX = 15.0
-"""A link that nobody answers on is noticed after 5 s, a dial is given up after 3 s and tried again a second
-later, and the handshake may take 5 s."""
+"""Longest time until links are open again: 5 s to notice a silent link, 3 s until a dial is given up, 1 s
+until the next one, 5 s for the handshake."""
 
 
 class SimCluster:
@@ -111,7 +111,7 @@ class SimCluster:
     # --- faults that take several steps ------------------------------------------------------------
 
     def go_on(self, steps: Coroutine[Any, Any, None]) -> Callable[[], None]:
-        """Let a fault take its course beside others; nothing is left to undo."""
+        """Run a fault's further steps beside other faults. Returns an `undo` that does nothing."""
         self._going_on.append(asyncio.get_running_loop().create_task(steps))
         return lambda: None
 
@@ -213,9 +213,8 @@ class SimCluster:
         )
 
     async def converge(self) -> None:
-        """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01).
-
-        Long before that every node has reached every other (T03).
+        """Wait, without writers, until all replicas are in the ISR and equal (S15, S23, T01), and before that
+        until all links are open (T03).
         """
         await self.until(
             lambda: not self.unconnected(),
@@ -237,7 +236,7 @@ class SimCluster:
         return None
 
     def difference(self) -> str | None:
-        """What is not yet the same on every node, if anything."""
+        """The first difference between nodes, or None."""
         states = [node.node.parts.metadata.state for node in self.serving() if node.node is not None]
         if len(states) < len(self.nodes):
             return "a node does not serve"

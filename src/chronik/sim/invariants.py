@@ -266,7 +266,7 @@ class SyncedInTime:
 
 
 class BoundedTasks:
-    """No node gathers tasks: leaks show long before they hurt."""
+    """The number of a node's tasks is bounded, so that leaks are found early."""
 
     TASKS_MAX = 400
 

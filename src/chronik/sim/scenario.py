@@ -220,7 +220,6 @@ class Result:
     acked: int = 0
     read: int = 0
     steps: int = 0
-    virtual_seconds: float = 0.0
     fingerprint: int = 0
     trace: str = ""
     history: list[Event] = field(default_factory=list)
@@ -282,7 +281,7 @@ class _ScenarioRun:
         for failure in result.failures:
             world.trace.tell("world", f"FAILED {failure}")
         result.counts = world.trace.counts
-        result.steps, result.virtual_seconds = world.loop.steps, world.loop.now
+        result.steps = world.loop.steps
         result.fingerprint = world.trace.fingerprint
         result.trace = world.trace.text() if world.trace.is_kept else ""
         return result
@@ -321,6 +320,9 @@ class _ScenarioRun:
                 voter_replace_ms=voter_replace_ms,
                 peers=peers if count > 1 else (),
                 rack=f"machine-{(number - 1) // self.scenario.shards}" if self.scenario.shards > 1 else None,
+                load_balance="replicas" if self.scenario.shards > 1 else "leaders",
+                load_balance_interval_ms=500,
+                load_balance_min_bytes=1 if self.scenario.shards > 1 else 1_000_000,
             )
             for number in range(1, count + 1)
         ]

@@ -60,7 +60,7 @@ class World:
         return process
 
     def bury(self, process: Process, *, power_lost: bool = False) -> None:
-        """The process is gone, in the middle of whatever it did."""
+        """Remove a process that was killed in the middle of its work."""
         self.network.process_died(process, power_lost=power_lost)
         self.loop.kill(process)
         self._living.remove(process)
@@ -103,7 +103,7 @@ class World:
 
 
 def _close(coroutine: Any) -> None:
-    """Unwind what a crash left in the middle; whatever it wants to do about that no longer matters."""
+    """Unwind a coroutine that a crash left suspended. What its `finally` blocks do has no effect."""
     try:
         coroutine.close()
     except BaseException:

@@ -59,7 +59,7 @@ class _Recovery:
         self.disk = disk
         self.root = root
         self.options = options
-        self.flusher = Flusher(disk)
+        self.flusher = Flusher(disk, unflushed_bytes_max=options.unflushed_bytes_max)
         self.logs: dict[LogKey, PartitionLog] = {}
         self.at_rest: dict[LogKey, LogState] = {}
         self.hard_state = b""

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from chronik.cli.doctor_cluster import HANGING_MS, hanging, over_timeout, partitions
-from chronik.cli.doctor_machine import available_memory, disk_space, file_system
 from chronik.cli.start import locked
 from chronik.client.metadata import PartitionInfo, TopicInfo
 from chronik.client.transactions import ActiveProducer, TransactionDescription
+from chronik.doctor.cluster import HANGING_MS, hanging, over_timeout, partitions
+from chronik.doctor.machine import available_memory, disk_space, file_system
 from chronik.model import NO_LEADER, ErrorCode, TopicPartition
 from chronik.testing import free_ports
 from tests.node import SOURCE

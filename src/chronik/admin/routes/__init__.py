@@ -10,11 +10,19 @@ from typing import Final
 from chronik.admin.endpoint import HttpEndpoint
 from chronik.admin.routes.audit import audit_log, take_audit
 from chronik.admin.routes.backup import backup_metadata, restore_metadata, restore_records
+from chronik.admin.routes.client_metrics import (
+    client_metrics,
+    client_metrics_node,
+    subscribe_metrics,
+    unsubscribe_metrics,
+)
 from chronik.admin.routes.cluster import cluster_status, node_status, nodes_status, status
 from chronik.admin.routes.configs import change_topic_config, settings, topic_config
 from chronik.admin.routes.console import console_asset, console_page
 from chronik.admin.routes.docs import docs_page, openapi
+from chronik.admin.routes.doctor import doctor, doctor_node
 from chronik.admin.routes.explain import explain, explain_node
+from chronik.admin.routes.group_offsets import reset_offsets
 from chronik.admin.routes.groups import group_details, groups
 from chronik.admin.routes.health import health, ready
 from chronik.admin.routes.keys import keys, make_key, revoke_key
@@ -22,11 +30,14 @@ from chronik.admin.routes.logs import change_levels, levels
 from chronik.admin.routes.membership import add_node, demote_node, promote_node, rebalance, remove_node
 from chronik.admin.routes.messages import messages, produce_message
 from chronik.admin.routes.metrics import metrics
+from chronik.admin.routes.partitions import add_partitions, producers
 from chronik.admin.routes.raft import raft_status
+from chronik.admin.routes.reassign import reassign, reassign_plan, reassign_under_way
 from chronik.admin.routes.search import cat_indices, node_indices, search_all, search_node, search_topic
 from chronik.admin.routes.session import log_in, log_out, session
 from chronik.admin.routes.sql import sql, sql_explain, sql_tables, sql_tables_posted
 from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
+from chronik.admin.routes.transactions import abort_here, abort_transaction, transactions
 from chronik.admin.routes.watermarks import watermarks
 
 ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
@@ -43,18 +54,30 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     promote_node,
     demote_node,
     rebalance,
+    reassign_plan,
+    reassign,
+    reassign_under_way,
+    doctor,
     topics,
     create_topic,
     topic_details,
     delete_topic,
     topic_config,
     change_topic_config,
+    add_partitions,
+    producers,
     messages,
     produce_message,
     watermarks,
     explain,
     groups,
     group_details,
+    reset_offsets,
+    transactions,
+    abort_transaction,
+    client_metrics,
+    subscribe_metrics,
+    unsubscribe_metrics,
     search_all,
     cat_indices,
     sql,
@@ -64,6 +87,9 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     search_node,
     node_indices,
     explain_node,
+    doctor_node,
+    client_metrics_node,
+    abort_here,
     search_topic,
     audit_log,
     take_audit,

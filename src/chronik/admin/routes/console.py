@@ -15,8 +15,9 @@ _MEDIA_TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
 }
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*\.(html|css|js|svg)")
+_NAME: Final = re.compile(r"(?:(?:pages|vendor)/)?[a-zA-Z][a-zA-Z0-9_-]*\.(html|css|js|svg|txt)")
 
 
 def _asset(name: str) -> Content:
@@ -42,7 +43,7 @@ async def console_page(_call: HttpCall) -> Content:
 
 @endpoint(
     "GET",
-    "/console/{file}",
+    "/console/{file:path}",
     needs=NOTHING,
     summary="A file of the console",
     media_type="text/javascript",

@@ -8,6 +8,7 @@ import msgspec
 
 from chronik.admin.endpoint import HttpCall, endpoint
 from chronik.admin.needs import on_group
+from chronik.admin.visible import allowed_on
 from chronik.client.groups import Groups
 from chronik.client.offsets import LATEST, list_offsets
 from chronik.model import ChronikError, NodeId, TopicPartition
@@ -44,6 +45,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Sum over the partitions with a known end."""
     members: list[GroupMember]
     partitions: list[GroupPartition]
+    allowed: tuple[str, ...]
+    """What the caller may do with the group."""
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -137,4 +140,5 @@ async def _describe(call: HttpCall, client: Groups, group_id: str) -> GroupView:
             for member in described.members
         ],
         partitions=partitions,
+        allowed=allowed_on(call, ResourceType.GROUP, group_id),
     )

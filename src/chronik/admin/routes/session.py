@@ -6,6 +6,8 @@ import msgspec
 
 from chronik.admin.endpoint import Content, HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
+from chronik.admin.visible import allowed_anywhere, allowed_on
+from chronik.security.acls import CLUSTER_NAME, ResourceType
 from chronik.server.gate import NOTHING
 
 
@@ -25,6 +27,12 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     csrf_token: str | None
     """Calls with the session's cookie that are not GET carry it as `X-CSRF-Token`."""
     ends_ms: int | None
+    allowed: dict[str, tuple[str, ...]]
+    """Operations by type of resource: on the cluster, and on some topic, group and transactional id. Empty in
+    the answer to a login."""
+
+
+_KINDS = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 
 
 @endpoint(
@@ -51,6 +59,7 @@ async def log_in(call: HttpCall) -> Content:
         is_anonymous=False,
         csrf_token=session.csrf_token,
         ends_ms=session.ends_ms,
+        allowed={},
     )
     return Content(msgspec.json.encode(view), "application/json", headers={"set-cookie": cookie})
 
@@ -64,6 +73,13 @@ async def session(call: HttpCall) -> SessionView:
         is_anonymous=call.caller.is_anonymous,
         csrf_token=None if held is None else held.csrf_token,
         ends_ms=None if held is None else held.ends_ms,
+        allowed={kind.name.lower(): _allowed(call, kind) for kind in _KINDS},
+    )
+
+
+def _allowed(call: HttpCall, kind: ResourceType) -> tuple[str, ...]:
+    return (
+        allowed_on(call, kind, CLUSTER_NAME) if kind is ResourceType.CLUSTER else allowed_anywhere(call, kind)
     )
 
 

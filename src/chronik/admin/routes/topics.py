@@ -11,7 +11,7 @@ import msgspec
 from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.needs import on_topic
-from chronik.admin.visible import visible_topics
+from chronik.admin.visible import allowed_on, visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.metadata.durability import Durability
 from chronik.metadata.values import Topic
@@ -54,6 +54,8 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     """What an acknowledged write may rely on, in one sentence."""
     configs: dict[str, str]
     partitions: tuple[PartitionView, ...]
+    allowed: tuple[str, ...] | None = None
+    """What the caller may do with the topic; null in the list of all topics."""
 
 
 class TopicsQuery(msgspec.Struct, frozen=True):
@@ -106,7 +108,8 @@ async def topics(call: HttpCall) -> list[TopicView]:
 )
 async def topic_details(call: HttpCall) -> TopicView:
     topic = known_topic(call.context, call.path["name"])
-    return view(call.context, topic, await _remote_offsets(call.context, [topic]))
+    found = view(call.context, topic, await _remote_offsets(call.context, [topic]))
+    return msgspec.structs.replace(found, allowed=allowed_on(call, ResourceType.TOPIC, topic.name))
 
 
 @endpoint(

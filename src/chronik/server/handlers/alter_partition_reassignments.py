@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from chronik.metadata.commands import Batch, Reassign
-from chronik.metadata.reassignment import original_of
-from chronik.metadata.state import ClusterState
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
 from chronik.server.gate import on_cluster
+from chronik.server.reassigning import plan_reassignment
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ async def alter_partition_reassignments(
         for one in topic.partitions:
             tp = TopicPartition(topic.name, one.partition_index)
             try:
-                planned.append((tp, _plan(state, tp, one.replicas, may_resize=may_resize)))
+                planned.append((tp, plan_reassignment(state, tp, one.replicas, may_resize=may_resize)))
                 results[tp] = ErrorCode.none, None
             except RequestError as error:
                 results[tp] = error.code, error.message
@@ -50,22 +49,4 @@ async def alter_partition_reassignments(
         allow_replication_factor_change=may_resize,
         error_code=ErrorCode.none,
         responses=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-    )
-
-
-def _plan(
-    state: ClusterState, tp: TopicPartition, target: tuple[int, ...] | None, *, may_resize: bool
-) -> Reassign:
-    topic, partition = state.topics.get(tp.topic), state.partition(tp)
-    if topic is None or partition is None:
-        raise RequestError(
-            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
-        )
-    if target is not None and not may_resize and len(target) != len(original_of(partition)):
-        raise RequestError(
-            ErrorCode.invalid_replication_factor,
-            f"The replication factor is {len(original_of(partition))} and may not become {len(target)}.",
-        )
-    return Reassign(
-        topic_id=topic.topic_id, partition=tp.partition, target=None if target is None else tuple(target)
     )

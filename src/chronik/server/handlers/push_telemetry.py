@@ -1,4 +1,4 @@
-"""PushTelemetry: a client's metrics (KIP-714). They are checked and counted; nothing keeps them."""
+"""PushTelemetry: a client's metrics (KIP-714). The values of its last push are kept for those who look."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), needs=NOTHING)
 async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> Reply:
     services, telemetry = ctx.services, ctx.services.telemetry
+    client, points = telemetry_client(ctx), None
     try:
         telemetry.subscribe(services.state.client_metrics)
         telemetry.admit(
             request.client_instance_id,
-            telemetry_client(ctx),
+            client,
             subscription_id=request.subscription_id,
             is_terminating=request.terminating,
             codec=request.compression_type,
@@ -31,10 +32,18 @@ async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> 
             now_ms=services.now_ms(),
         )
         if request.metrics:
-            await asyncio.to_thread(check_metrics, request.compression_type, bytes(request.metrics))
+            points = await asyncio.to_thread(check_metrics, request.compression_type, bytes(request.metrics))
     except RequestError as error:
         telemetry.pushes[error.code] += 1
         raise
     telemetry.pushes[ErrorCode.none] += 1
     telemetry.pushed_bytes += len(request.metrics)
+    if request.metrics and request.client_instance_id is not None:
+        telemetry.keep(
+            request.client_instance_id,
+            client,
+            points,
+            size_bytes=len(request.metrics),
+            now_ms=services.now_ms(),
+        )
     return reply(error_code=ErrorCode.none)

@@ -1,4 +1,4 @@
-"""What `chronik doctor` looks at on this machine: everything a start would stumble over, and slow poison.
+"""What is looked at on a machine whether a node runs there or not: disk, clock, limits, certificates.
 
 Only what a broker depends on: it maps no segments into memory, so that vm.max_map_count does not matter.
 """
@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import datetime
-import errno
 import importlib.metadata
 import os
 import platform
 import resource
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from chronik import __version__
-from chronik.cli.client import human_bytes
-from chronik.cli.findings import Finding, ok, unknown, warning, wrong
-from chronik.cli.start import StartFailed, refuse_open_doors
 from chronik.config import Settings, table
-from chronik.config_sources import Resolved
-from chronik.local.process import is_in_use
-from chronik.private_files import DIRECTORY_MODE
+from chronik.doctor.findings import Finding, ok, unknown, warning, wrong
+from chronik.memory import group_folders, read_number
+from chronik.words import human_bytes
 
 DISK_FREE_WRONG: Final = 0.05
 DISK_FREE_WARNING: Final = 0.15
@@ -35,11 +30,6 @@ INODES_FREE_MIN: Final = 10_000
 FILES_WRONG: Final = 1024
 FILES_WARNING: Final = 16_384
 MEMORY_BYTES_MIN: Final = 256 << 20
-_CONTROL_GROUPS: Final = (
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-"""Folder and files of a memory limit below /sys/fs/cgroup, in version 2 and in version 1."""
 BACKLOG: Final = 1024
 """What the listeners ask for; the kernel gives no more than net.core.somaxconn."""
 EARLIEST_PLAUSIBLE_S: Final = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC).timestamp()
@@ -50,13 +40,9 @@ _TIME_ERROR: Final = 5
 """adjtimex(2): the clock is not synchronised."""
 
 
-def look_at_machine(resolved: Resolved) -> list[Finding]:
-    settings = resolved.settings
+def look_at_machine(settings: Settings) -> list[Finding]:
     return [
-        *_versions(),
-        *_settings(resolved),
-        *_ports(settings),
-        *_directory(settings.data_dir),
+        *versions(),
         *_disk(settings.data_dir),
         *_clock(),
         *_limits(),
@@ -65,7 +51,7 @@ def look_at_machine(resolved: Resolved) -> list[Finding]:
     ]
 
 
-def _versions() -> Iterator[Finding]:
+def versions() -> Iterator[Finding]:
     said = (
         f"chronik {__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
     )
@@ -84,99 +70,9 @@ def _versions() -> Iterator[Finding]:
     yield ok("versions", f"{said}, uvloop {version}")
 
 
-def _settings(resolved: Resolved) -> Iterator[Finding]:
-    try:
-        refuse_open_doors(resolved.settings)
-    except StartFailed as error:
-        said, _, fix = str(error).partition(": ")
-        yield wrong("settings", said, f"{fix[:1].upper()}{fix[1:]}.")
-    else:
-        yield ok("settings", "a start accepts them")
-    for said in resolved.warnings:
-        yield warning("settings", said, "Change the setting; `chronik config show` says where it comes from.")
-
-
-def _ports(settings: Settings) -> Iterator[Finding]:
-    is_running = is_in_use(settings.data_dir)
-    between_nodes = ("wal_port", "raft_port") if settings.peers else ()
-    for name in ("kafka_port", "http_port", *between_nodes):
-        port, flag = getattr(settings, name), table()[name].flag
-        check = f"port {port}"
-        if port == 0:
-            continue
-        if is_running:
-            yield _is_served(settings.reachable_here, port, check, flag)
-            continue
-        family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((settings.bind, port))
-            except OSError as error:
-                yield _not_bound(error, settings.bind, port, check, flag)
-            else:
-                yield ok(check, "free")
-
-
-def _is_served(host: str, port: int, check: str, flag: str | None) -> Finding:
-    try:
-        socket.create_connection((host, port), timeout=2).close()
-    except OSError as error:
-        return wrong(
-            check,
-            f"a node uses the data directory, but nothing answers here ({error.strerror or error})",
-            f"Give the same {flag} as to `chronik start`, or restart the node if it is the right one.",
-        )
-    return ok(check, "the node answers")
-
-
-def _not_bound(error: OSError, bind: str, port: int, check: str, flag: str | None) -> Finding:
-    if error.errno == errno.EADDRINUSE:
-        return wrong(
-            check,
-            "another program has it",
-            f"Stop that program (`ss -ltnp 'sport = :{port}'` names it), or choose another with {flag}.",
-        )
-    if error.errno == errno.EACCES:
-        return wrong(check, "only root may listen here", f"Choose a port from 1024 on with {flag}.")
-    return wrong(
-        check, f"{bind} cannot be listened on ({error.strerror})", "Give --bind an address of this machine."
-    )
-
-
-def _directory(data_dir: Path) -> Iterator[Finding]:
-    check = "data directory"
-    if not data_dir.exists():
-        parent = _existing(data_dir)
-        if os.access(parent, os.W_OK | os.X_OK):
-            yield ok(check, f"{data_dir} will be made at the first start")
-        else:
-            yield wrong(
-                check,
-                f"{data_dir} is not there and {parent} cannot be written to",
-                f"Make it for the node's user: `install -d -m 700 -o USER {data_dir}`.",
-            )
-        return
-    found = data_dir.stat()
-    if found.st_uid != os.geteuid() and os.geteuid() != 0:
-        yield wrong(
-            check,
-            f"{data_dir} belongs to user {found.st_uid}, this is {os.geteuid()}",
-            f"Run as its owner, or give it over: `chown -R USER {data_dir}`.",
-        )
-    elif found.st_mode & 0o777 & ~DIRECTORY_MODE:
-        yield wrong(
-            check,
-            f"{data_dir} has mode {found.st_mode & 0o777:o}: others on this machine can look into it",
-            f"Take that from them: `chmod {DIRECTORY_MODE:o} {data_dir}` (a start does it as well).",
-        )
-    else:
-        yield ok(check, f"{data_dir}, for its owner alone")
-
-
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     path = path.absolute()
-    return path if path.exists() else _existing(path.parent)
+    return path if path.exists() else existing(path.parent)
 
 
 def disk_space(free_bytes: int, total_bytes: int, free_inodes: int | None) -> Finding:
@@ -194,7 +90,7 @@ def disk_space(free_bytes: int, total_bytes: int, free_inodes: int | None) -> Fi
 
 
 def _disk(data_dir: Path) -> Iterator[Finding]:
-    place = _existing(data_dir)
+    place = existing(data_dir)
     usage, inodes = shutil.disk_usage(place), os.statvfs(place)
     yield disk_space(usage.free, usage.total, inodes.f_favail if inodes.f_files else None)
     kind = file_system(place, Path("/proc/mounts"))
@@ -264,7 +160,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _kernel() -> Iterator[Finding]:
-    backlog = _number(Path("/proc/sys/net/core/somaxconn"))
+    backlog = read_number(Path("/proc/sys/net/core/somaxconn"))
     if backlog is None:
         yield unknown("net.core.somaxconn", "cannot be read")
     elif backlog < BACKLOG:
@@ -284,7 +180,7 @@ def _kernel() -> Iterator[Finding]:
         yield ok("memory", f"{human_bytes(available)} available")
 
 
-def available_memory(meminfo: Path, cgroup: Path) -> int | None:
+def available_memory(meminfo: Path, cgroup: Path, own_group: Path = Path("/proc/self/cgroup")) -> int | None:
     """What may still be used: of the machine, or of the control group if that is less.
 
     A control group counts the page cache as used; the kernel gives back what is inactive of it first.
@@ -296,10 +192,10 @@ def available_memory(meminfo: Path, cgroup: Path) -> int | None:
                 found.append(int(line.split()[1]) * 1024)
     except OSError:
         pass
-    for folder, limit_name, used_name, cache_name in _CONTROL_GROUPS:
-        limit, used = _number(cgroup / folder / limit_name), _number(cgroup / folder / used_name)
+    for folder, (_, limit_name, used_name, cache_name) in group_folders(own_group, cgroup):
+        limit, used = read_number(folder / limit_name), read_number(folder / used_name)
         if limit is not None and used is not None:
-            cache = _statistic(cgroup / folder / "memory.stat", cache_name)
+            cache = _statistic(folder / "memory.stat", cache_name)
             found.append(max(0, limit - max(0, used - cache)))
     return min(found, default=None)
 
@@ -311,13 +207,6 @@ def _statistic(path: Path, name: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # "max" in a control group without a limit
-        return None
 
 
 def _certificates(settings: Settings) -> Iterator[Finding]:

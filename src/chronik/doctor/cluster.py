@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from chronik.cli.client import counted
-from chronik.cli.findings import Finding, ok, warning, wrong
+from chronik.doctor.findings import Finding, ok, warning, wrong
 from chronik.model import NO_LEADER, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
     from chronik.client.metadata import TopicInfo
     from chronik.client.transactions import ActiveProducer, TransactionDescription, Transactions
+
+Kind: TypeAlias = Literal["topic", "group", "transactional_id"]
+Sees: TypeAlias = Callable[[Kind, str], bool]
+"""Whether the findings may name this resource."""
 
 SHOWN_MAX: Final = 5
 POLL_SECONDS: Final = 0.25
@@ -34,16 +38,20 @@ REBALANCING: Final = {
 
 
 async def look_at_cluster(
-    cluster: Cluster, *, expected: Collection[NodeId], stuck_after_s: float
+    cluster: Cluster,
+    *,
+    expected: Collection[NodeId],
+    stuck_after_s: float,
+    sees: Sees = lambda _kind, _name: True,
 ) -> list[Finding]:
     from chronik.client.admin import Admin
 
-    topics = await Admin(cluster).list_topics(internal=True)
+    topics = [one for one in await Admin(cluster).list_topics(internal=True) if sees("topic", one.name)]
     return [
         *await _nodes(cluster, expected),
         *partitions(topics),
-        await _groups(cluster, stuck_after_s),
-        *await _transactions(cluster, topics),
+        await _groups(cluster, stuck_after_s, sees),
+        *await _transactions(cluster, topics, sees),
     ]
 
 
@@ -102,13 +110,13 @@ def partitions(topics: Iterable[TopicInfo]) -> list[Finding]:
     ]
 
 
-async def _groups(cluster: Cluster, stuck_after_s: float) -> Finding:
+async def _groups(cluster: Cluster, stuck_after_s: float, sees: Sees) -> Finding:
     """Waits only while a group rebalances, and no longer than it may."""
     from chronik.client.groups import Groups
 
     groups, loop = Groups(cluster), asyncio.get_running_loop()
     deadline = loop.time() + stuck_after_s
-    listed = await groups.list()
+    listed = [group for group in await groups.list() if sees("group", group.group_id)]
     stuck = {group.group_id: group.state for group in listed if group.state in REBALANCING}
     while stuck and loop.time() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -125,7 +133,7 @@ async def _groups(cluster: Cluster, stuck_after_s: float) -> Finding:
     return ok("groups", f"{counted(len(listed), 'group')}, none stuck in a rebalance")
 
 
-async def _transactions(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[Finding]:
+async def _transactions(cluster: Cluster, topics: Iterable[TopicInfo], sees: Sees) -> list[Finding]:
     from chronik.client.transactions import Transactions
 
     transactions = Transactions(cluster)
@@ -137,7 +145,7 @@ async def _transactions(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[F
         if p.leader_id >= 0
     ]
     now = datetime.datetime.now(datetime.UTC)
-    found = over_timeout(known, now)
+    found = over_timeout([one for one in known if sees("transactional_id", one.transactional_id)], now)
     found += hanging(await _open_producers(transactions, tps[:PARTITIONS_MAX]), known, now)
     left_out = len(tps) - PARTITIONS_MAX
     more = f" ({left_out:,} partitions were not asked)" if left_out > 0 else ""

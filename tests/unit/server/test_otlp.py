@@ -1,0 +1,135 @@
+"""MetricsData of clients: what is written is read; whatever else comes is refused, cut or skipped."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronik.server.otlp import FIELDS_MAX, POINTS_MAX, TEXT_CHARS_MAX, read_metrics
+from chronik.server.telemetry import RECENT_MAX, Telemetry, check_metrics
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(number: int, value: bytes | int) -> bytes:
+    """An int becomes a varint, bytes a field with a length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def fixed(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 1) + data
+
+
+def attributes(number: int, named: dict[str, str]) -> bytes:
+    return b"".join(
+        field(number, field(1, key.encode()) + field(2, field(1, value.encode())))
+        for key, value in named.items()
+    )
+
+
+def point(value: float, named: dict[str, str]) -> bytes:
+    time = fixed(3, struct.pack("<Q", 1_700_000_000_123_000_000))
+    return time + fixed(4, struct.pack("<d", value)) + attributes(7, named)
+
+
+def gauge(name: str, value: float, **named: str) -> bytes:
+    return field(1, name.encode()) + field(3, b"ms") + field(5, field(1, point(value, named)))
+
+
+def metrics_data(*metrics: bytes) -> bytes:
+    return field(1, field(2, b"".join(field(2, one) for one in metrics)))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=30),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3),
+        ),
+        max_size=8,
+    )
+)
+def test_what_is_written_is_read(wanted: list[tuple[str, float, dict[str, str]]]) -> None:
+    data = metrics_data(*(gauge(name, value) for name, value, _ in wanted))
+    named = metrics_data(
+        *(
+            field(1, name.encode()) + field(5, field(1, point(value, attributes_)))
+            for name, value, attributes_ in wanted
+        )
+    )
+    assert [(one.name, one.value) for one in read_metrics(data)] == [one[:2] for one in wanted]
+    assert [dict(one.attributes) for one in read_metrics(named)] == [one[2] for one in wanted]
+    assert all(one.time_ms == 1_700_000_000_123 for one in read_metrics(data))
+
+
+def test_sums_and_histograms() -> None:
+    number = fixed(6, struct.pack("<q", -3))
+    total = field(1, b"sent") + field(7, field(1, number) + field(2, 1) + field(3, 1))
+    spread = fixed(4, struct.pack("<Q", 5)) + fixed(5, struct.pack("<d", 12.5)) + attributes(9, {"a": "b"})
+    histogram = field(1, b"latency") + field(9, field(1, spread) + field(2, 2))
+    first, second = read_metrics(metrics_data(total, histogram))
+    assert (first.kind, first.value, first.is_delta, first.count) == ("sum", -3.0, True, None)
+    assert (second.kind, second.value, second.is_delta, second.count) == ("histogram", 12.5, False, 5)
+    assert second.attributes == (("a", "b"),)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        found = read_metrics(data)
+    except ValueError:
+        return
+    assert len(found) <= POINTS_MAX
+
+
+def test_points_texts_and_work_are_bounded() -> None:
+    many = metrics_data(*(gauge("x" * 999, 1.0) for _ in range(POINTS_MAX + 5)))
+    found = read_metrics(many)
+    assert len(found) == POINTS_MAX
+    assert {len(one.name) for one in found} == {TEXT_CHARS_MAX}
+    with pytest.raises(ValueError, match="fields"):
+        read_metrics(field(9, 1) * (FIELDS_MAX + 1))
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x05ab", b"\x0b", b"\xff" * 11, b"\x0a", b"\x09\x01"])
+def test_bytes_that_are_no_metrics(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"field|wire|number"):
+        read_metrics(data)
+    assert check_metrics(0, data) is None
+
+
+def test_only_the_clients_that_pushed_last_are_remembered() -> None:
+    import uuid
+
+    telemetry = Telemetry()
+    client = dict.fromkeys(
+        (
+            "client_id",
+            "client_software_name",
+            "client_software_version",
+            "client_source_address",
+            "client_source_port",
+        ),
+        "x",
+    )
+    ids = [uuid.UUID(int=number + 2) for number in range(RECENT_MAX + 3)]
+    for number, instance in enumerate([*ids, ids[3]]):
+        telemetry.keep(instance, client, () if number else None, size_bytes=1, now_ms=number)
+    recent = telemetry.recent()
+    assert [one.instance_id for one in recent][:2] == [ids[3], ids[-1]]
+    assert len(recent) == RECENT_MAX
+    assert ids[0] not in {one.instance_id for one in recent}
+    assert telemetry.unreadable == 1
