@@ -97,8 +97,13 @@ def basic(user: str, password: str = "a password") -> dict[str, str]:
     return {"authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
+def path_of(one: HttpEndpoint) -> str:
+    names = {"name": TOPIC, "topic": TOPIC, "group_id": GROUP, "file": "app.js", "key": "nobody"}
+    return one.path.replace(":path}", "}").format_map(names)
+
+
 async def call(http: Http, one: HttpEndpoint, headers: dict[str, str]) -> Answer:
-    path = one.path.replace(":path}", "}").format(name=TOPIC, topic=TOPIC, group_id=GROUP, file="app.js", key="nobody")
+    path = path_of(one)
     body = BODIES.get(one.name) if one.body is not None else None
     return await http.call(one.method, path + PARAMETERS.get(one.name, ""), body, headers)
 
@@ -278,7 +283,7 @@ def test_a_node_may_do_what_nodes_need_and_no_more(tmp_path: Path) -> None:
         await prepare(node, http)
 
         async def signed(one: HttpEndpoint, by: int = 1, body: Any = None) -> Answer:
-            path = one.path.replace(":path}", "}").format(name=TOPIC, topic=TOPIC, group_id=GROUP, file="app.js", key="nobody")
+            path = path_of(one)
             given = b"" if one.body is None else json.dumps(body or BODIES.get(one.name, {})).encode()
             target = path + PARAMETERS.get(one.name, "")
             header = NodeSignature((secret,), by, node.parts.services.now_ms).header(
