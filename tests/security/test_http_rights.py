@@ -19,6 +19,7 @@ from msgspec import structs
 from chronik.admin.endpoint import HttpAccess, HttpEndpoint
 from chronik.admin.needs import is_by_node
 from chronik.admin.routes import ENDPOINTS
+from chronik.config import Settings
 from chronik.metadata.commands import AddAcls, PutCredential, RemoveAcls
 from chronik.model import AUDIT_TOPIC
 from chronik.node import Node
@@ -29,6 +30,7 @@ from chronik.security.acls import CLUSTER_NAME, AclBinding, Operation, ResourceT
 from chronik.security.exchange import Authenticated
 from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server import login_failures
+from chronik.server.jwks import KeySource
 from chronik.server.login_failures import DELAY_SECONDS, LoginFailures
 from chronik.server.node_signature import NodeSignature
 from tests.unit.admin.support import Answer, Http, with_node
@@ -428,7 +430,7 @@ def test_a_call_that_waits_ends_with_its_password_or_token(
         async def check_token(_token: str, _host: str) -> Authenticated:
             return Authenticated("User:ada", ends_ms)
 
-        monkeypatch.setattr(security.authenticator, "keys", object())
+        monkeypatch.setattr(security.authenticator, "keys", KeySource(Settings()))
         monkeypatch.setattr(security.authenticator, "check_token", check_token)
         token = {"authorization": "Bearer a.b.c"}
         seen += 1
