@@ -180,7 +180,7 @@ class Place:
         parts = []
         for one in ENDPOINTS:
             if one.method == "GET" and one.path != "/session" and not one.path.startswith("/_"):
-                path = one.path.format(name=TOPIC, group_id="g", file="app.js")
+                path = one.path.replace(":path}", "}").format(name=TOPIC, group_id="g", file="app.js")
                 parts.append((await self.call("GET", path, **key)).body.decode())
         return "\n".join(parts)
 
