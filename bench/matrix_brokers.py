@@ -155,17 +155,19 @@ class Side:
             future.result(DEADLINE_S)
 
     def configure(self, values: Mapping[str, str]) -> None:
-        """Change the defaults of all brokers while they run."""
+        """Change a config of each broker while it runs. librdkafka cannot name the default of all."""
         if not values:
             return
-        entries = [
-            _admin.ConfigEntry(name, value, incremental_operation=_admin.AlterConfigOpType.SET)
-            for name, value in values.items()
-        ]
-        resource = _admin.ConfigResource(_admin.ResourceType.BROKER, "", incremental_configs=entries)
         admin = self.admin()
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(DEADLINE_S)
+        for broker in admin.list_topics(timeout=DEADLINE_S).brokers:
+            entries = [
+                _admin.ConfigEntry(name, value, incremental_operation=_admin.AlterConfigOpType.SET)
+                for name, value in values.items()
+            ]
+            kind = _admin.ConfigResource.Type.BROKER
+            resource = _admin.ConfigResource(kind, str(broker), incremental_configs=entries)
+            for future in admin.incremental_alter_configs([resource]).values():
+                future.result(DEADLINE_S)
 
     def producer(self, **config: object) -> confluent_kafka.Producer:
         base = {"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
