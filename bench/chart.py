@@ -21,6 +21,7 @@ STATES = {
     "started": ("just started, Kafka by default does not sync", "#2a78d6"),
     "warm": ("warm, Kafka by default does not sync", "#eda100"),
     "synced": ("warm, both sync each write", "#3a9d5d"),
+    "relaxed": ("warm, neither syncs before it acknowledges", "#8a5fbf"),
 }
 LOADS = ("produce", "one record per request", "consume")
 
