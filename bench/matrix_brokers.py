@@ -34,6 +34,8 @@ class State(NamedTuple):
     """The same of the median of all cells."""
     configs: Mapping[str, Mapping[str, str]]
     """By kind: broker configs that all topics take, internal ones too."""
+    topic_configs: Mapping[str, Mapping[str, str]] = {}
+    """By kind: what the topics of the loads are created with."""
 
 
 STATES: Final[dict[str, State]] = {
@@ -42,15 +44,21 @@ STATES: Final[dict[str, State]] = {
     "synced": State(
         "warm, both sync each write", True, 2.0, 3.0, {"kafka": {"log.flush.interval.messages": "1"}}
     ),
+    "relaxed": State(
+        "warm, neither syncs before it answers", True, 1.0, 1.3, {}, {"chronik": {"flush.ms": "1000"}}
+    ),
 }
-"""A state in which neither syncs is one more row, with chronik's own configs for that: 1.0 and 1.3."""
 
 
 class Side:
     """The brokers of one kind. What they keep is in `folder`."""
 
-    def __init__(self, kind: str, nodes: int, folder: Path) -> None:
+    def __init__(
+        self, kind: str, nodes: int, folder: Path, topic_config: Mapping[str, str] | None = None
+    ) -> None:
+        """`topic_config` is what every topic is created with."""
         self.kind = kind
+        self._topic_config = dict(topic_config or {})
         self.nodes = nodes
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +140,7 @@ class Side:
     def create(self, *names: str, partitions: int = 1) -> float:
         admin = self.admin()
         began = time.monotonic()
-        wanted = [NewTopic(name, partitions, self.nodes) for name in names]
+        wanted = [NewTopic(name, partitions, self.nodes, config=self._topic_config) for name in names]
         for future in admin.create_topics(wanted).values():
             future.result(DEADLINE_S)
         taken = time.monotonic() - began
