@@ -71,6 +71,7 @@ class Replica:
         "replicas",
         "topic_id",
         "tp",
+        "was_relaxed",
     )
 
     def __init__(
@@ -90,6 +91,8 @@ class Replica:
         self.node_id = context.node_id
         self.log = log
         self.config = config
+        self.was_relaxed = config.durability.is_relaxed
+        """Whether a power cut may have taken committed records, now or under an earlier config."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
@@ -123,7 +126,8 @@ class Replica:
         self._events = context.watermark_events
         self.leader_epoch_start_offset = 0
         self.high_watermark = max(high_watermark, log.log_start_offset)
-        """Every record before this offset is on every in-sync replica. Moves only in `_raise_watermark`."""
+        """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`;
+        falls only in `_forget_watermark_behind`."""
         self._durable_waiters = AckWaiters()
         self._committed_waiters = AckWaiters()
         self._start_waiters = AckWaiters()
@@ -199,6 +203,7 @@ class Replica:
 
     def reconfigure(self, config: TopicConfig, log_config: LogConfig) -> None:
         self.config = config
+        self.was_relaxed = self.was_relaxed or config.durability.is_relaxed
         self.log.config = log_config
         self._count_replicas()
 
@@ -348,7 +353,7 @@ class Replica:
             log_.restart_at(offset)
             self.high_watermark = max(self.high_watermark, log_.log_start_offset)
         elif offset < log_.log_end_offset:
-            if offset < self.high_watermark:
+            if offset < self.high_watermark and not self.was_relaxed:
                 # Committed records are on every in-sync replica: an honest leader has them.
                 who = f"node {link.peer_id}, epoch {self.leader_epoch}"
                 line = "%s: %s would have committed records dropped (%d < %d)"
@@ -359,9 +364,25 @@ class Replica:
             log_.truncate(offset)
         if offset > log_.log_end_offset:
             return False
+        if self.was_relaxed:
+            self._forget_watermark_behind(offset)
         self.feeder = link
         self._acks.durable(self)
         return True
+
+    def _forget_watermark_behind(self, offset: int) -> None:
+        """Follower: the log of a relaxed topic goes on at `offset`.
+
+        All replicas that were in sync may have lost power at once, and some committed records with it: what
+        an earlier leader said is committed behind this offset is not what the leader has there now.
+        """
+        self.leader_high_watermark = min(self.leader_high_watermark, offset)
+        if self.high_watermark > offset:
+            lost = f"{offset} to {self.high_watermark - 1}"
+            log.error(
+                "%s: offsets %s were committed and are lost: no replica in sync kept power", self.tp, lost
+            )
+            self.high_watermark = offset
 
     def leader_reported(self, high_watermark: int, log_start_offset: int) -> None:
         """Follower: the leader's high watermark, and where its log starts."""
@@ -407,7 +428,7 @@ class Replica:
     # --- the watermark moves -------------------------------------------------------------------------
 
     def _raise_watermark(self, offset: int) -> None:
-        """The only place where the watermark moves (S24)."""
+        """The only place where the watermark rises (S24)."""
         self.high_watermark = offset
         if self._followers:
             self._feed.watermark_moved(self)

@@ -10,12 +10,12 @@ import { askDelete } from "/console/topics.js";
 const TABS = [["messages", "Messages"], ["partitions", "Partitions"], ["produce", "Produce"], ["config", "Config"]];
 
 export function topic(main, name, tab = "messages") {
-  const facts = h("span.sub"), flags = h("span.row"), body = h("div");
+  const facts = h("span.sub"), flags = h("span.row"), promise = h("p.dim"), body = h("div");
   const base = `#/topics/${encodeURIComponent(name)}`;
   fill(main,
     h("div.page-head", null, h("h1", null, h("a.crumb", { href: "#/topics" }, "Topics"), h("span.crumb", null, " / "), name), flags, facts, h("span.grow"),
       h("button.danger.small", { type: "button", onclick: () => askDelete(name) }, "Delete")),
-    h("div.tabs", { role: "navigation", "aria-label": "Parts of the topic" },
+    promise, h("div.tabs", { role: "navigation", "aria-label": "Parts of the topic" },
       TABS.map(([id, title]) => h("a", { href: `${base}/${id}`, "aria-current": id === tab && "page" }, title))),
     body);
   const stop = { messages: browser, partitions, produce, config }[tab]?.(body, name);
@@ -30,6 +30,7 @@ export function topic(main, name, tab = "messages") {
       return;
     }
     fill(flags, found.is_searchable && badge("searchable", "accent"), found.is_internal && badge("internal"));
+    promise.textContent = found.durability;
     fill(facts, `${count(found.message_count)} records, ${bytes(found.size_bytes)}, ${short(lastRate(name))}/s`);
   }
 }
