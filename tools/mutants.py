@@ -472,8 +472,8 @@ MUTANTS = (
         "relaxed: a round is acknowledged before it is written",
         "relaxed",
         "storage/log.py",
-        "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n",
-        "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n"
+        " if self.config.sync_within_seconds else 0.0,\n        )\n",
+        " if self.config.sync_within_seconds else 0.0,\n        )\n"
         "        if self.config.sync_within_seconds:\n"
         "            self._appends.written(self.log_end_offset)\n",
         is_quick=True,
@@ -490,7 +490,7 @@ MUTANTS = (
         "relaxed",
         "metadata/durability.py",
         "return SYNCED if is_internal_topic(name) else durability",
-        "return Durability(1000, 1000) if is_internal_topic(name) else durability",
+        "return DurabilityPromise(1000, 1000) if is_internal_topic(name) else durability",
         is_quick=True,
     ),
     Mutant(
@@ -511,7 +511,7 @@ MUTANTS = (
     Mutant(
         "relaxed: what a failed sync left in doubt is forgotten",
         "relaxed",
-        "storage/log.py",
+        "storage/relaxed.py",
         "            self.must_write_again = True\n",
         "            pass\n",
     ),
@@ -519,13 +519,13 @@ MUTANTS = (
         "relaxed: a round is synced beside the sync under way",
         "relaxed",
         "storage/wal.py",
-        "        if self._unsynced.is_syncing and (",
-        "        if False and (",
+        "        if not is_idle and self._must_wait():\n",
+        "        if False:\n",
     ),
     Mutant(
         "relaxed: the end of a transaction is not synced",
         "relaxed",
-        "storage/log.py",
+        "storage/relaxed.py",
         "if attributes & CONTROL_MASK or unsynced",
         "if unsynced",
     ),
