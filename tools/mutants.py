@@ -494,33 +494,12 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "relaxed: rounds that are not synced have numbers of their own",
-        "storage",
-        "storage/wal_queue.py",
-        "if former is not None and 0.0 < former.sync_within < inf:",
-        "if former is not None and False:",
-    ),
-    Mutant(
         "relaxed: segments are written before the WAL is synced",
         "relaxed",
         "storage/log.py",
         "            if batch.next_offset > self.synced_end_offset:\n                break\n",
         "            if batch.next_offset > self.durable_end_offset:\n                break\n",
         is_quick=True,
-    ),
-    Mutant(
-        "relaxed: what a failed sync left in doubt is forgotten",
-        "relaxed",
-        "storage/relaxed.py",
-        "            self.must_write_again = True\n",
-        "            pass\n",
-    ),
-    Mutant(
-        "relaxed: a round is synced beside the sync under way",
-        "relaxed",
-        "storage/wal.py",
-        "        if not is_idle and self._must_wait():\n",
-        "        if False:\n",
     ),
     Mutant(
         "relaxed: the end of a transaction is not synced",
