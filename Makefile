@@ -11,7 +11,7 @@ JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg 
 SITE_ENV := build/site-env
 CODE := src tests tools bench examples
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile
 CRASH_ROUNDS ?= 50
 CLUSTER_ROUNDS ?= 200
@@ -29,7 +29,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-soak bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-short bench-soak bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ help: ## show this list
 run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 9095" is passed on)
 	@exec $(BIN)/chronik start $(ARGS)
 
-test: setup lint ## set up everything, then every check and every test, WORKERS (2) files side by side
+test: setup lint ## set up everything, then every check and every test, WORKERS (3) files side by side
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 setup: prerequisites $(VENV)/.dev jars foreign ## set up everything that the tests need
@@ -74,7 +74,7 @@ foreign: $(FOREIGN)
 	@mkdir -p $(@D)
 	cd tests/compat/foreign/go && go build -o $(CURDIR)/$@ .
 
-.foreign/go/chart: $(wildcard tools/chart/*) | prerequisites
+.foreign/go/chart: $(wildcard tools/chart/* tools/chart/kubernetes/*) | prerequisites
 	@mkdir -p $(@D)
 	cd tools/chart && go build -o $(CURDIR)/$@ .
 
@@ -160,7 +160,10 @@ hostile: setup ## a hostile client with 10,000 connections beside a well-behaved
 mutants: $(VENV)/.dev ## known bugs, planted one at a time: does the simulator notice each?
 	$(BIN)/python tools/mutants.py $(ARGS)
 
-bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
+bench: setup ## every cell beside Apache Kafka, hours; ARGS="--states warm --cells 'bulk*' --nodes 1" for a part, ARGS=--list
+	$(BIN)/python -m bench.matrix $(ARGS)
+
+bench-short: setup ## a few loads beside Apache Kafka in a quarter of an hour (ARGS=--quick for two minutes)
 	$(BIN)/python -m bench.compare $(ARGS)
 
 cluster: setup ## three real nodes: failover, restarts, members (part of make test)

@@ -26,9 +26,10 @@ from chronik.metadata.commands import CreateTopic
 from chronik.node import Node
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
-from chronik.server.call import Call, Known, KnownRequests
+from chronik.server.call import Call
 from chronik.server.connection import KafkaConnection
 from chronik.server.handlers import produce
+from chronik.server.known_requests import Known, KnownRequests
 from chronik.server.listener import Door
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import ProduceRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,20 +20,33 @@ from tests.process import HOST, POLL_S, ServerProcess, brokers_seen
 class ApacheNode(ServerProcess):
     name = "Apache Kafka"
 
-    def __init__(self, folder: Path, node_id: int, kafka: int, voters: dict[int, int], cluster: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node_id: int,
+        kafka: int,
+        voters: dict[int, int],
+        cluster: str,
+        *,
+        listeners: Mapping[str, int],
+        settings: Mapping[str, object],
+        options: tuple[str, ...],
+    ) -> None:
         super().__init__(folder, kafka_port=kafka)
+        self._options = options
         self.node_id = node_id
         self.data_dir = folder / "data"
         self._cluster = cluster
         self.properties = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
-        controller = voters[node_id]
+        named = {"PLAINTEXT": kafka, **listeners}
+        advertised = ",".join(f"{name}://{HOST}:{port}" for name, port in named.items())
         values = {
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": ",".join(f"{n}@{HOST}:{port}" for n, port in voters.items()),
-            "listeners": f"PLAINTEXT://{HOST}:{kafka},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{kafka}",
+            "listeners": f"{advertised},CONTROLLER://{HOST}:{voters[node_id]}",
+            "advertised.listeners": advertised,
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.data_dir,
             "default.replication.factor": 3,
@@ -44,11 +57,14 @@ class ApacheNode(ServerProcess):
             "share.coordinator.state.topic.replication.factor": 3,
             "share.coordinator.state.topic.min.isr": 2,
             "group.initial.rebalance.delay.ms": 0,
+            **settings,
         }
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
     def command(self) -> list[str]:
-        return java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
+        return java.command(
+            "kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC", *self._options)
+        )
 
     def prepare(self) -> None:
         if not (self.data_dir / "meta.properties").exists():
@@ -62,14 +78,32 @@ class ApacheNode(ServerProcess):
 
 
 class ApacheCluster:
-    """What the benchmark needs of a cluster; chronik's own `Cluster` offers the same."""
+    """What benchmarks and tests need of a cluster; chronik's own `Cluster` offers the same."""
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 3,
+        *,
+        listeners: Mapping[int, Mapping[str, int]] | None = None,
+        settings: Mapping[str, object] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """`listeners` are ports by node and name, beside the open one; `options` are those of the JVM."""
         ports = free_ports(2 * nodes)
         controllers = {number + 1: ports[number] for number in range(nodes)}
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self._nodes = {
-            number: ApacheNode(folder / f"node{number}", number, kafka, controllers, cluster)
+            number: ApacheNode(
+                folder / f"node{number}",
+                number,
+                kafka,
+                controllers,
+                cluster,
+                listeners=(listeners or {}).get(number, {}),
+                settings=settings or {},
+                options=options,
+            )
             for number, kafka in zip(controllers, ports[nodes:], strict=True)
         }
 

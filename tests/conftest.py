@@ -6,8 +6,10 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from tests.compat.recording import record_requests
+from tests.schedule import FilesInOrder, put_in_order
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("chronik", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,6 +82,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--spark-kill-rounds", type=int, default=1, help="rounds of kill -9 for each kind of Spark job"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    put_in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)  # unknown without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesInOrder | None:
+    return FilesInOrder(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,8 +1,8 @@
 """Run a node from the built image and look at it from outside (`make container-try`).
 
 Checks: not root and no way to write to the image, the health check, records in and out through a published
-port, that `chronik doctor` knows the memory limit, SIGTERM, and that a stopped and a killed node keep their
-records.
+port, that `chronik doctor` knows the memory limit and the budgets follow it, SIGTERM, and that a stopped and
+a killed node keep their records.
 Needs podman; PODMAN says how it is called (`podman --runtime runc`), CONTAINER_ARGS what else a node's
 container is started with.
 """
@@ -112,6 +112,11 @@ def look_inside() -> None:
     if " MB " not in memory:
         raise Failed(f"doctor does not see the limit of {MEMORY_MIB} MiB: {memory}")
     print(f"doctor, with a limit of {MEMORY_MIB} MiB: {memory}")
+    shown = json.loads(inside("chronik", "config", "show", "--json").stdout)
+    budget = {name: shown[name]["value"] for name in ("memory_bytes_max", "client_state_bytes_max")}
+    if budget["memory_bytes_max"] != MEMORY_MIB << 20:
+        raise Failed(f"budgets do not follow the limit: {budget}")
+    print(f"budgets follow the limit: {budget}")
 
 
 def stop() -> None:

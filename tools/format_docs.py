@@ -26,6 +26,7 @@ TABLES = {
     "tokens": ("security/tokens.py", ("DelegationToken",)),
     "quorum frames": ("cluster/transport.py", ("QuorumFrame",)),
     "status": ("cluster/status.py", ("RaftStatus", "MemberStatus", "WriteTimes")),
+    "loads": ("cluster/load.py", ("NodeLoad", "PartitionLoad")),
     "status of links": ("cluster/transport.py", ("Carried",)),
     "raft messages": ("raft/messages.py", ("_Message",)),
     "raft entries": ("raft/entries.py", ("Entry", "Snapshot", "Membership", "ConfigChange", "HardState")),

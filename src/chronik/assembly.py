@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from pathlib import Path
 from chronik.client.options import ClientOptions
 from chronik.client_state import ClientState, Share
 from chronik.cluster.known_nodes import KnownNodes
+from chronik.cluster.load import LoadMeter
+from chronik.cluster.load_balancer import LoadBalancer
 from chronik.cluster.node_identity import link_identity
 from chronik.cluster.peer_links import DATA, PeerAddress, PeerLinks
 from chronik.cluster.presence import Presence
@@ -26,6 +29,7 @@ from chronik.cluster.transport import METADATA, RAFT, ClusterTransport
 from chronik.config import Settings
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.links.connections import Acceptor
+from chronik.memory import budgets
 from chronik.metadata.budget import MetadataBudget
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
@@ -65,13 +69,17 @@ def store_options(settings: Settings, producer_share: Share) -> StoreOptions:
             profile=profile, queue_depth=settings.wal_queue_depth, file_bytes=settings.wal_file_bytes
         ),
         producer_share=producer_share,
+        unflushed_bytes_max=budgets(settings.memory_bytes_max).unflushed_bytes,
     )
 
 
 def limits_of(settings: Settings, files: FileBudget) -> Limits:
     connections = min(settings.connections_max, files.kafka_connections)
+    memory = budgets(settings.memory_bytes_max)
     return replace(
         Limits(),
+        request_memory_bytes_max=memory.request_bytes,
+        stalled_memory_bytes_max=memory.stalled_bytes,
         frame_bytes_max=settings.frame_bytes_max,
         connections_max=connections,
         connections_possible=files.kafka_connections,
@@ -92,7 +100,8 @@ class Quorum:
     receiver: RaftReceiver
 
 
-def build_quorum(settings: Settings, store: LogStore, rng: random.Random) -> Quorum:
+def build_quorum(settings: Settings, store: LogStore, rng: random.Random, partitions: Partitions) -> Quorum:
+    """`partitions` are told of to the controller; they come to be later."""
     transport = ClusterTransport(node_id=settings.node_id, use_fast_path=not settings.disable_metadata_wal)
     log_ = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
     voters = tuple(peer.id for peer in settings.peers) or (settings.node_id,)
@@ -107,7 +116,8 @@ def build_quorum(settings: Settings, store: LogStore, rng: random.Random) -> Quo
     )
     budget = MetadataBudget(settings.metadata_bytes_max)
     metadata = MetadataStore(raft, origin=rng.getrandbits(63), stages=stages, budget=budget)
-    status = ClusterStatus(settings=settings, raft=raft, transport=transport, metadata=metadata)
+    load = LoadMeter(partitions, asyncio.get_running_loop().time)
+    status = ClusterStatus(settings=settings, raft=raft, transport=transport, metadata=metadata, load=load)
     known = KnownNodes(
         configured=[peer.id for peer in settings.peers],
         quorum=raft,
@@ -124,6 +134,17 @@ def build_quorum(settings: Settings, store: LogStore, rng: random.Random) -> Quo
         status=status.encoded,
     )
     return Quorum(transport=transport, raft=raft, metadata=metadata, status=status, receiver=receiver)
+
+
+def build_load_balancer(settings: Settings, quorum: Quorum, is_in_charge: Callable[[], bool]) -> LoadBalancer:
+    return LoadBalancer(
+        mode=settings.load_balance,
+        interval_seconds=settings.load_balance_interval_ms / 1000,
+        difference_min=settings.load_balance_min_bytes,
+        metadata=quorum.metadata,
+        is_in_charge=is_in_charge,
+        load_of=quorum.status.load_of,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +177,11 @@ def _wal_address(metadata: MetadataStore, node_id: NodeId) -> str:
 def build_replication(
     settings: Settings,
     store: LogStore,
+    partitions: Partitions,
     metadata: MetadataStore,
     may_lead: Callable[[], bool],
     now_ms: Callable[[], int],
 ) -> ReplicationParts:
-    partitions = Partitions()
     acks = AckSender()
     feed = FollowerFeed(
         window_bytes=settings.replica_window_bytes, address_of=partial(_wal_address, metadata)

@@ -182,6 +182,13 @@ class Settings:
         minimum=1,
         maximum=_INT32_MAX,
     )
+    memory_bytes_max: int | None = _setting(
+        None,
+        "memory for the node, search and SQL together: budgets that are not set are fitted into it; by "
+        "default the limit of the container or the systemd unit, if it has one",
+        minimum=256 * _MIB,
+        maximum=_INT64_MAX,
+    )
     client_state_bytes_max: int = _setting(
         BYTES_MAX,
         "memory for what clients make the node remember: members of groups, committed offsets, fetch "
@@ -223,6 +230,18 @@ class Settings:
         "a voter that is away longer than this is taken to be gone for good: an observer votes in its place",
         minimum=1_000,
         maximum=_INT32_MAX,
+    )
+    load_balance: str = _setting(
+        "leaders",
+        "what moves off nodes that carry much more than others: nothing (off), leaders (to replicas in sync, "
+        "which copies no data), or replicas too",
+        choices=("off", "leaders", "replicas"),
+    )
+    load_balance_interval_ms: int = _setting(
+        10_000, "how often the controller compares loads", minimum=100, maximum=_INT32_MAX
+    )
+    load_balance_min_bytes: int = _setting(
+        1_000_000, "bytes a second by which a node must be above the mean", minimum=1, maximum=_INT64_MAX
     )
 
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")

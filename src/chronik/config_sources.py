@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from chronik.config import ENV_PREFIX, LOG_LEVELS, Setting, Settings, table
 from chronik.config_file import CLUSTER, ConfigError, ConfigFile, Peer, nearest, parse_peers, shown
+from chronik.memory import FULL_BYTES_MIN, budgets
 
 BOOTSTRAP_VARIABLE: Final = "CHRONIK_BOOTSTRAP"
 """Where the client commands look for a cluster. Not about a node, so not in the table."""
@@ -64,6 +65,38 @@ def _resolve(flags: Mapping[str, object], env: Mapping[str, str], file: ConfigFi
         parse_log_levels(settings.log, origins["log"])
     return Resolved(
         settings=settings, origins=origins, warnings=(*_strange_variables(env), *_doubts(settings))
+    )
+
+
+def fit_memory(resolved: Resolved, group_limit: int | None) -> Resolved:
+    """Budgets that nobody set, fitted into the memory that the node may take."""
+    settings, origins = resolved.settings, dict(resolved.origins)
+    limit = settings.memory_bytes_max
+    if limit is None and group_limit is not None:
+        limit = max(group_limit, table()["memory_bytes_max"].rule.minimum or 0)
+        origins["memory_bytes_max"] = "the container's or unit's limit"
+    if limit is None:
+        return resolved
+    parts = budgets(limit)
+    values: dict[str, int] = {"memory_bytes_max": limit}
+    for name, value in (
+        ("client_state_bytes_max", parts.client_state_bytes),
+        ("search_memory_bytes_max", parts.search_bytes),
+        ("sql_memory_bytes_max", parts.sql_bytes),
+    ):
+        if origins[name] == "default" and value < getattr(settings, name):
+            values[name] = value
+            origins[name] = "part of memory_bytes_max"
+    doubts: tuple[str, ...] = ()
+    if limit < FULL_BYTES_MIN:
+        doubts = (
+            f"memory_bytes_max: {limit >> 20} MiB are enough for a broker, but not for busy search and SQL "
+            f"too: give it {FULL_BYTES_MIN >> 20} MiB, or the system may end their processes",
+        )
+    return Resolved(
+        settings=replace(settings, **values),  # type: ignore[arg-type]
+        origins=origins,
+        warnings=(*resolved.warnings, *doubts),
     )
 
 

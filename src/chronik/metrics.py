@@ -208,12 +208,26 @@ _TABLE: Final = (
     Metric("chronik_audit_waiting_entries", "gauge", "Audit entries that are not written yet."),
     Metric("chronik_audit_dropped_total", "counter", "Audit entries that found no room."),
     # WAL
-    Metric("chronik_wal_round_seconds", "histogram", "One commit round: one write and one sync."),
+    Metric(
+        "chronik_wal_round_seconds",
+        "histogram",
+        "One commit round: one write, and one sync unless all of it is relaxed.",
+    ),
     Metric("chronik_wal_round_entries", "histogram", "Appends that shared a commit round."),
     Metric("chronik_wal_written_bytes_total", "counter", "Bytes written to the WAL."),
     Metric("chronik_wal_failed_rounds_total", "counter", "Commit rounds that the disk refused."),
     Metric("chronik_wal_queue_depth", "gauge", "Appends that wait for the disk or are being written."),
     Metric("chronik_wal_full_total", "counter", "Times the WAL's queue was full."),
+    Metric(
+        "chronik_wal_relaxed_rounds_total",
+        "counter",
+        "Commit rounds that were acknowledged before their sync, as their topics allow.",
+    ),
+    Metric(
+        "chronik_wal_relaxed_sync_seconds", "histogram", "One sync of such rounds, beside those that follow."
+    ),
+    Metric("chronik_wal_unsynced_bytes", "gauge", "Acknowledged bytes that are not synced yet."),
+    Metric("chronik_wal_unsynced_seconds", "gauge", "Age of the oldest acknowledged bytes not synced yet."),
     Metric("chronik_flush_pending_bytes", "gauge", "Durable bytes that are not yet in segment files."),
     Metric("chronik_open_segments", "gauge", "Segment files that are open."),
     Metric("chronik_open_segments_max", "gauge", "Segment files that may be open at a time."),
@@ -305,6 +319,12 @@ _TABLE: Final = (
     Metric("chronik_raft_term", "gauge", "Term of the metadata log."),
     Metric("chronik_raft_is_leader", "gauge", "1 on the node that leads the metadata log."),
     Metric("chronik_raft_elections_total", "counter", "Elections this node took part in since it started."),
+    Metric(
+        "chronik_load_moves_total",
+        "counter",
+        "Leaders and replicas that this node, as the controller, moved because loads were uneven.",
+        ("kind",),
+    ),
     Metric("chronik_raft_committed_index", "gauge", "Last entry of the metadata log known to be committed."),
     Metric("chronik_raft_applied_index", "gauge", "Last entry of the metadata log applied here."),
     Metric("chronik_raft_snapshot_index", "gauge", "Last entry that the newest metadata snapshot covers."),

@@ -171,6 +171,8 @@ class Pressure(Protocol):
         """Call back once, when it is no longer full."""
 
 
+UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes that are durable in the WAL and not yet written to segments before senders have to wait."""
 METADATA_BYTES_MAX: Final = 48 * 1024 * 1024
 """What clients may make the cluster's metadata grow to, about, unless a setting says otherwise."""
 NAME_BYTES_MAX: Final = 1024

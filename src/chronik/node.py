@@ -23,6 +23,7 @@ from chronik.admin.door import HttpDoor
 from chronik.assembly import (
     build_coordinators,
     build_links,
+    build_load_balancer,
     build_quorum,
     build_replication,
     limits_of,
@@ -36,11 +37,18 @@ from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.presence import Presence
 from chronik.cluster.registration import Registration
 from chronik.config import Settings
-from chronik.metadata.events import Event, RemovedFromCluster
+from chronik.metadata.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    Event,
+    RemovedFromCluster,
+    Resync,
+)
 from chronik.metadata.telling import tell_event
 from chronik.model import Limits
 from chronik.open_files import FileBudget
 from chronik.records.compression import limit_decompression
+from chronik.replication.partitions import Partitions
 from chronik.server.dispatch import Dispatcher
 from chronik.server.fetch_sessions import FetchSessions
 from chronik.server.handlers import all_handlers
@@ -186,11 +194,14 @@ class _Parts:
         self.store: LogStore
         options = store_options(settings, self.client_state.producer_ids)
         self.store, self.recovery = open_store(disk, root, options)
-        self.quorum = build_quorum(settings, self.store, rng)
+        partitions = Partitions()
+        self.quorum = build_quorum(settings, self.store, rng, partitions)
         self.raft, self.metadata = self.quorum.raft, self.quorum.metadata
         metadata, raft, transport = self.metadata, self.raft, self.quorum.transport
         lead_permission = LeadPermission(raft)
-        self.replication = build_replication(settings, self.store, metadata, lead_permission.may_lead, now_ms)
+        self.replication = build_replication(
+            settings, self.store, partitions, metadata, lead_permission.may_lead, now_ms
+        )
         self.replicas = self.replication.replicas
         self.presence = Presence(
             disconnected_since=transport.disconnected_since,
@@ -214,6 +225,7 @@ class _Parts:
             voter_replace_seconds=settings.voter_replace_ms / 1000,
             now_ms=now_ms,
         )
+        self.load_balancer = build_load_balancer(settings, self.quorum, self.controller.is_in_charge)
         self.registration = Registration(
             settings=settings,
             store=self.store,
@@ -285,13 +297,15 @@ class _Parts:
         }
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered):
+            self.listener.end_sessions()
         if isinstance(event, RemovedFromCluster):
-            # What this node knows of the cluster is old from now on: clients must hear it from others.
+            # From now on this node's metadata is out of date: clients must ask other nodes.
             self.services.spawn(self.listener.stop())
 
     async def start(self) -> None:
-        """Everything but the doors: metadata from disk, links to peers. The cluster does not count on this
-        node yet."""
+        """Start everything except the listeners: load the metadata, dial the peers. The broker is not
+        registered yet."""
         for listener in (
             partial(tell_event, lambda: self.metadata.state),
             self.events.on_event,
@@ -306,6 +320,7 @@ class _Parts:
         if self.settings.peers:
             await self.links.start(self.settings)
         self.controller.start()
+        self.load_balancer.start()
         self.store.start()
         self.cleaner.start()
 
@@ -348,6 +363,7 @@ class _Parts:
             store=self.store,
             cleaner=self.cleaner.stats,
             raft_status=self.quorum.status.local,
+            load_moves=self.load_balancer.moved,
             replication_lag_seconds=self.replicas.lag_seconds,
             watermark_propagation=self.replication.feed.propagation.seconds,
             events=self.events,
@@ -367,8 +383,10 @@ class _Parts:
         await self.listener.stop()
         await self.dispatcher.close()
         await self.services.close()
+        await self.security.close()
         await self.coordinators.stop()
         await self.cleaner.stop()
+        await self.load_balancer.stop()
         await self.controller.stop()
         await self.registration.stop()
         self.metadata.close()

@@ -13,7 +13,7 @@ from chronik.testing import Cluster
 Figure: TypeAlias = Callable[[str, float, float], None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_cluster() -> Iterator[Cluster]:
     with Cluster(nodes=3, replica_lag_time_max_ms=2_000) as cluster:
         yield cluster

@@ -92,6 +92,25 @@ def test_a_field_that_the_api_does_not_have_is_found(tmp_path: Path) -> None:
     assert 'unknown field "spec.servicename"' in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("there", "instead", "said"),
+    [
+        ("  serviceName:", "  # serviceName:", ""),
+        ("  selector:\n", "  revisionHistoryLimit: 3\n  minReadySeconds: 1\n  x_selector:\n", "x_selector"),
+        ("mountPath: /var/lib/chronik", "readOnly: false", "missing property 'mountPath'"),
+        ("containerPort: 9092", "hostPort: 9092", "missing property 'containerPort'"),
+    ],
+)
+def test_kubeconform_finds_what_the_api_requires(there: str, instead: str, said: str, tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chronik")
+    path = chart / "templates" / "statefulset.yaml"
+    assert there in path.read_text()
+    path.write_text(path.read_text().replace(there, instead, 1))
+    done = render(chart)
+    assert (done.returncode == 1) == bool(said)
+    assert said in done.stderr
+
+
 def test_each_pod_finds_itself_in_the_cluster_file(tmp_path: Path) -> None:
     rendered = render(CHART, "replicas=5").stdout
     found = re.search(r"  cluster\.toml: \|\n((?:    .*\n|\n)+)", rendered)

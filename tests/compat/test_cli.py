@@ -86,6 +86,22 @@ def read_some(broker: ServerProcess, topic: str, group: str, count: int) -> None
     consumer.close()
 
 
+def test_what_a_topic_promises_is_told_in_one_sentence(broker: ServerProcess, cli: Cli, topic: str) -> None:
+    """Of chronik alone: what another broker does depends on its own settings."""
+    cli("topic", "create", topic, "--config", "flush.ms=1000")
+    (described,) = cli.json("topic", "describe", topic)
+    if broker.name == "chronik":
+        assert "and synced within 1000 ms" in described["durability"]
+        assert described["durability"] in cli("topic", "describe", topic)
+    else:
+        assert described["durability"] is None
+    cli("config", "set", "--topic", topic, "--unset", "flush.ms")
+    (described,) = cli.json("topic", "describe", topic)
+    assert (described["durability"] or "").startswith(
+        "An acknowledged write is synced" * (broker.name == "chronik")
+    )
+
+
 def test_a_topic_from_creation_to_deletion(cli: Cli, topic: str) -> None:
     assert cli("topic", "create", topic, "--partitions", "3").startswith(f"{topic} created with 3 partitions")
     assert topic in [row["topic"] for row in cli.json("topic", "list")]

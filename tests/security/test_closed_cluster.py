@@ -12,12 +12,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from chronik.client import Admin, ClientOptions, Cluster
 from chronik.client.admin import NewTopic
+from chronik.client.apis import METADATA
+from chronik.client.connection import Connection
 from chronik.client.login import Login
-from chronik.client.options import parse_bootstrap
+from chronik.client.options import BrokerAddress, parse_bootstrap
+from chronik.client.retry import Unanswered, Unreachable
 from chronik.client.security import create_acls, put_user
-from chronik.config import Address, Peer, Settings
+from chronik.config import Settings
 from chronik.links.handshake import NodeKey
-from chronik.metadata.commands import BROKER_RESOURCE, SetConfigs
+from chronik.metadata.commands import BROKER_RESOURCE, RemoveNode, SetConfigs
 from chronik.model import RequestError
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
@@ -26,8 +29,8 @@ from chronik.server import listener
 from chronik.server.first_user import write_first_user
 from chronik.server.own_clients import HTTP_USER, QUERY_USER, own_password
 from chronik.server.tls import client_context
-from chronik.testing import free_ports
 from tests.process import HOST
+from tests.security.nodes import three_peers
 from tests.tls import make_certificate
 
 SECRET = "what the nodes know"
@@ -36,17 +39,7 @@ SECRET = "what the nodes know"
 @contextlib.asynccontextmanager
 async def three(folder: Path) -> AsyncIterator[dict[int, Node]]:
     cert, key = make_certificate(folder)
-    ports = free_ports(12)
-    peers = tuple(
-        Peer(
-            id=number,
-            kafka=Address(HOST, ports[4 * number - 4]),
-            wal=Address(HOST, ports[4 * number - 3]),
-            raft=Address(HOST, ports[4 * number - 2]),
-            http=Address(HOST, ports[4 * number - 1]),
-        )
-        for number in (1, 2, 3)
-    )
+    peers = three_peers()
     nodes = {}
     for peer in peers:
         assert peer.http is not None
@@ -188,3 +181,36 @@ async def test_the_secret_alone_does_not_pass_for_a_node(tmp_path: Path) -> None
             for user in (HTTP_USER, QUERY_USER):
                 with pytest.raises(RequestError):
                     await tried(user, sign, own_password(SECRET, user))
+
+
+async def test_what_a_node_opened_ends_with_its_registration(tmp_path: Path) -> None:
+    """Connections of a node that was removed are closed, and those of clients of an earlier start of it:
+    what leaked from a process ends with it, also where somebody holds a connection open."""
+    async with three(tmp_path) as nodes, contextlib.AsyncExitStack() as stack, asyncio.timeout(90):
+        where = BrokerAddress(HOST, nodes[1].settings.kafka_port)
+        security = nodes[2].parts.security
+
+        async def opened(login: Login | None) -> Connection:
+            assert login is not None
+            tls = client_context(nodes[1].settings.kafka_tls_cert)
+            connection = await Connection.open(where, ClientOptions(tls=tls, login=login))
+            stack.callback(connection.close)
+            await connection.request(METADATA, {"topics": None})
+            return connection
+
+        async def ends(connection: Connection) -> None:
+            with contextlib.suppress(Unanswered, Unreachable):
+                while True:
+                    await connection.request(METADATA, {"topics": None})
+
+        as_node, as_http = await opened(security.own_login), await opened(security._own_clients.http_login())
+        other = await opened(nodes[3].parts.security.own_login)
+        settings = nodes[2].settings
+        await nodes[2].stop()
+        nodes[2] = Node(settings)
+        await nodes[2].start()
+        await ends(as_http)
+        await as_node.request(METADATA, {"topics": None})
+        await nodes[1].parts.metadata.submit(RemoveNode(broker_id=2, force=True))
+        await ends(as_node)
+        await other.request(METADATA, {"topics": None})

@@ -106,9 +106,9 @@ def test_delegation_tokens_by_apache_kafkas_tool(closed: ClosedNode) -> None:
 
 
 def test_our_own_commands(closed: ClosedNode) -> None:
-    assert "allowed" in closed.cli(
-        "admin", "acl", "test", "--user", "alice", "--topic", "orders", "-o", "describe"
-    )
+    decided = closed.cli("admin", "acl", "test", "--user", "alice", "--topic", "orders", "-o", "describe")
+    assert "allowed" in decided
+    assert "read" in decided.lower(), "which rule decides, and READ implies DESCRIBE"
     refused = closed.cli(
         "admin", "acl", "test", "--user", "alice", "--topic", "secrets", "-o", "read", check=False
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.sim.large import LargeCluster, Loss, run_large
 
@@ -43,6 +45,40 @@ def test_a_lost_nodes_partitions_have_leaders_within_two_seconds() -> None:
 
     losses = run_large(work, nodes=10, racks=5)
     assert [loss.seconds < LEADERS_SECONDS_MAX for loss in losses] == [True] * 3, losses
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_controllers_host_loses_power(seed: int) -> None:
+    """Nobody sees that but by silence. The successor must not wait anew for leases that it did not grant, and
+    the survivors must not split their votes (N03)."""
+
+    async def work(cluster: LargeCluster) -> Loss:
+        await cluster.start()
+        await cluster.create(200)
+        controller = cluster.controller()
+        assert controller is not None
+        loss = await cluster.lose([controller], power_lost=True)
+        check(cluster, racks=5)
+        return loss
+
+    assert run_large(work, nodes=5, racks=5, seed=seed).seconds < LEADERS_SECONDS_MAX
+
+
+def test_the_controllers_rack_loses_power() -> None:
+    """Nobody but the controller had heard of the other node of its rack: its successor has to ask first."""
+
+    async def work(cluster: LargeCluster) -> Loss:
+        await cluster.start()
+        await cluster.create(200)
+        controller = cluster.controller()
+        assert controller is not None
+        rack = [node for node in cluster.nodes if node.settings.rack == controller.settings.rack]
+        assert len(rack) == 2
+        loss = await cluster.lose(rack, power_lost=True)
+        check(cluster, racks=5)
+        return loss
+
+    assert run_large(work, nodes=10, racks=5).seconds < LEADERS_SECONDS_MAX
 
 
 def test_many_nodes_may_join_at_once() -> None:

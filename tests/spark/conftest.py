@@ -18,7 +18,7 @@ JAR_FILES = sorted(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChronikNode]:
     folder = tmp_path_factory.mktemp("node")
     with ChronikNode(
@@ -28,13 +28,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChronikNode]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the session's Iceberg catalog."""
     return tmp_path_factory.mktemp("lake")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[SparkSession]:
     if not JAR_FILES:
         pytest.fail(f"the official connector is not in {JARS / 'spark'}: run make jars")

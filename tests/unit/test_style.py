@@ -19,6 +19,12 @@ IMPURE = {"asyncio", "time", "random", "secrets", "threading", "socket", "select
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+_WITHOUT_A_NODE = ("check", "cli", "client", "columns", "local", "query", "sim", "spark", "testing")
+"""Folders that run without a node, around nodes, or in a process beside the node."""
+NODE_FILES = [path for path in FILES if path.relative_to(PACKAGE).parts[0] not in _WITHOUT_A_NODE]
+OWNERS = ("tasks.py", "node.py")
+"""`node.py` waits for its one task where it starts it."""
+
 SAME_NAME = {
     "Cluster": "public: chronik.client.Cluster is asked, chronik.testing.Cluster is started",
     "Connection": "the two ends of one: chronik.client's and chronik.server's",
@@ -72,10 +78,23 @@ def test_packages_say_what_they_are_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name)
+def test_files_that_a_package_names_exist(path: Path) -> None:
+    """In its docstring a package lists its files, one in a line."""
+    text = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ""
+    named = re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE)
+    assert [file for file in named if not (path.parent / file).exists()] == []
+
+
 def test_the_state_machines_are_among_the_pure_modules() -> None:
     """The list is derived; were it empty, nothing above would be checked."""
     names = {name(path) for path in PURE_FILES}
-    expected = {"groups/group.py", "groups/consumer_group.py", "transactions/transaction.py", "raft/core.py"}
+    expected = {
+        "groups/classic_group.py",
+        "groups/consumer_group.py",
+        "transactions/transaction.py",
+        "raft/core.py",
+    }
     assert expected | {"replication/watermark_rule.py", "cluster/placement.py", "wire/produce.py"} <= names
 
 
@@ -84,6 +103,17 @@ def test_what_a_module_exports_exists(path: Path) -> None:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     module = importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     assert [export for export in module.__all__ if not hasattr(module, export)] == []
+
+
+@pytest.mark.parametrize("path", [path for path in NODE_FILES if name(path) not in OWNERS], ids=name)
+def test_the_parts_of_a_node_keep_their_tasks_in_tasks(path: Path) -> None:
+    """Nobody would hear of the failure of another task, or end it with the node."""
+    called = {
+        node.func.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert not called & {"create_task", "ensure_future"}
 
 
 def test_no_two_classes_of_one_name_mean_different_things() -> None:

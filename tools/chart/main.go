@@ -1,17 +1,22 @@
-// Renders a Helm chart as `helm template` does and decodes what comes out into the types of the Kubernetes API
-// (`make chart`): a field that the API does not have, or one that is given twice, is an error.
+// Renders a Helm chart as `helm template` does and looks at what comes out in two ways. Decoding into the types of
+// the Kubernetes API finds a field that the API does not have, one that is given twice, and values of another type.
+// kubeconform, with the schemas in the folder kubernetes, also finds fields that the API requires and nobody gave.
 //
 // Usage: chart FOLDER [SET...], where SET is name=value as in `helm template --set`. The manifests go to the
 // standard output, one YAML document each; exit code 1 if one is not valid.
 package main
 
 import (
+	"embed"
 	"fmt"
+	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"sort"
 	"strings"
 
+	"github.com/yannh/kubeconform/pkg/validator"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -23,6 +28,49 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
+
+//go:generate go run ./schemas
+
+//go:embed kubernetes/*.json
+var schemas embed.FS
+
+// conformer is kubeconform with our schemas, which it reads from a folder.
+func conformer(folder string) validator.Validator {
+	files, err := schemas.ReadDir("kubernetes")
+	if err != nil {
+		fail("%v", err)
+	}
+	for _, file := range files {
+		schema, err := schemas.ReadFile("kubernetes/" + file.Name())
+		if err != nil {
+			fail("%v", err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, file.Name()), schema, 0o600); err != nil {
+			fail("%v", err)
+		}
+	}
+	where := filepath.Join(folder, "{{ .ResourceKind }}{{ .KindSuffix }}.json")
+	made, err := validator.New([]string{where}, validator.Opts{Strict: true})
+	if err != nil {
+		fail("%v", err)
+	}
+	return made
+}
+
+// conforms returns what kubeconform has to say against a manifest, "" if nothing.
+func conforms(validate validator.Validator, name, manifest string) string {
+	said := []string{}
+	for _, result := range validate.Validate(name, io.NopCloser(strings.NewReader(manifest))) {
+		switch result.Status {
+		case validator.Valid, validator.Empty:
+		case validator.Invalid:
+			said = append(said, fmt.Sprint(result.Err))
+		default:
+			said = append(said, fmt.Sprintf("%v (`go generate` in tools/chart writes schemas)", result.Err))
+		}
+	}
+	return strings.Join(said, "; ")
+}
 
 func fail(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "chart: "+format+"\n", args...)
@@ -59,6 +107,12 @@ func main() {
 		}
 	}
 	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
+	folder, err := os.MkdirTemp("", "chart-")
+	if err != nil {
+		fail("%v", err)
+	}
+	validate := conformer(folder)
+	problems := []string{}
 	names := []string{}
 	for name := range rendered {
 		if path.Ext(name) == ".yaml" {
@@ -76,10 +130,16 @@ func main() {
 		for _, key := range keys {
 			if _, kind, err := decoder.Decode([]byte(documents[key]), nil, nil); err != nil {
 				fail("%s: %v", name, err)
+			} else if said := conforms(validate, name, documents[key]); said != "" {
+				problems = append(problems, fmt.Sprintf("%s: %s", name, said))
 			} else {
 				fmt.Fprintf(os.Stderr, "%s: %s\n", name, kind.Kind)
 			}
 			fmt.Printf("---\n# Source: %s\n%s\n", name, strings.TrimSpace(documents[key]))
 		}
+	}
+	os.RemoveAll(folder)
+	if len(problems) > 0 {
+		fail("%s", strings.Join(problems, "\nchart: "))
 	}
 }

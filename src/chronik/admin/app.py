@@ -34,7 +34,7 @@ SEND_SECONDS_MAX: Final = 300.0
 PIECE_BYTES: Final = 256 * 1024
 SWALLOW_SECONDS: Final = 1.0
 PROBES_ONLY: Final = "probes_only"
-"""Set in the state of a connection for which there was no room but to ask how the node is."""
+"""Set in the state of a connection that was admitted for probes only."""
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -123,7 +123,7 @@ class AdminApp:
             audit.denied(principal, host_of(request), "http", request.method, _resource(request))
 
     async def _caller(self, endpoint: HttpEndpoint, request: Request) -> Caller:
-        """A login is not even looked at where a path is open to everybody."""
+        """The caller. Where a path is open to everybody, its login is not checked."""
         if endpoint.access is HttpAccess.OPEN:
             return self._callers.anonymous(host_of(request))
         return await self._callers.identify(request)
@@ -167,8 +167,8 @@ def _names_in(body: Any) -> str:
 
 
 def _may_have_changed(error: Exception) -> bool:
-    """Whether a call that failed so may have changed something: another node's answer may be all that is
-    missing."""
+    """Whether a call that failed with this error may have changed something: perhaps only another node's
+    answer is missing."""
     if isinstance(error, HttpError):
         return error.status >= 500 and error.status != 503
     return may_have_changed(error)

@@ -1,4 +1,4 @@
-"""Who calls: what a request carries as proof becomes a principal, the same that Kafka's listeners know.
+"""Who calls: turns the proof that a request carries into a principal, the same as on Kafka's listeners.
 
 A caller comes with one of: an API key (`Authorization: Bearer KEY` or `X-API-Key`), a user's password
 (`Authorization: Basic`), a token of the OAuth issuer (`Bearer`), the cookie of a session, a client
@@ -52,7 +52,7 @@ CERTIFICATE: Final = "certificate"
 """Where the server leaves a client's certificate, in the state of a request."""
 
 REMEMBERED_MAX: Final = 1_000
-"""Principals whose decisions are kept, and passwords that were found right."""
+"""Principals whose decisions are remembered, and passwords that were checked and right."""
 _LOOKING: Final = (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 _NODE_OPERATIONS: Final = (Operation.DESCRIBE,)
 
@@ -64,11 +64,11 @@ class Caller:
     session: HttpSession | None = None
     """The login of a browser, if its cookie is the proof."""
     password: SessionProof | None = None
-    """What says whether the password that came with the call is still the user's."""
+    """Tells whether the password of the call is still the user's."""
     expires_ms: int | None = None
     """When the token that came with the call ends."""
     signed: Signed | None = None
-    """What another node signed, which the body has yet to match."""
+    """The signature of another node. The body has yet to be compared with it."""
 
     @property
     def principal(self) -> str:
@@ -89,7 +89,7 @@ class Callers:
         self._salt = secrets.token_bytes(32)
 
     def anonymous(self, host: str) -> Caller:
-        """Somebody without proof: where the guard lets it in at all, no ACL is asked about it."""
+        """A caller without proof. If the guard lets it in, no ACL is asked about it."""
         return Caller(Everything(ANONYMOUS, host), is_anonymous=True)
 
     async def identify(self, request: Request) -> Caller:
@@ -176,7 +176,7 @@ class Callers:
         raise AuthenticationFailed("an API key that is not known")
 
     def _access_by_digest(self, digest: bytes, host: str) -> Access | None:
-        """What an API key opens, the setting's or one with a name; None if there is none such."""
+        """The access of an API key, the setting's or a named one; None if there is no such key."""
         if self._own_digest is not None and hmac.compare_digest(digest, self._own_digest):
             return Everything(KEY_PREFIX + SETTING_KEY, host)
         named = self._security.state.keys.get(digest)
@@ -229,7 +229,7 @@ class Callers:
             raise _crowded()
 
     async def check_password(self, name: str, password: str, host: str) -> Credential:
-        """AuthenticationFailed if it is not right; what it was checked against otherwise.
+        """The credential that the password was checked against; AuthenticationFailed if it is wrong.
 
         A password that was right is remembered by a digest that only this process can make, and right again
         as long as the user's credential is the same: so that a client need not wait with each request.

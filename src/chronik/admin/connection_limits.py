@@ -49,7 +49,7 @@ def kept_for_probes(connections_max: int) -> int:
 
 
 def admit(connections: Iterable[G], host: str, connections_max: int) -> tuple[Admission, G | None]:
-    """What becomes of a new connection, and the one that has to go for it."""
+    """Whether a new connection is admitted, and which open one is closed for it."""
     present = list(connections)
     kept = kept_for_probes(connections_max)
     ordinary = [one for one in present if not one.is_probe]

@@ -55,6 +55,8 @@ class AdminContext:
     store: LogStore
     cleaner: CleanerStats
     raft_status: Callable[[], RaftStatus]
+    load_moves: Mapping[str, int] = field(default_factory=dict)
+    """By kind: what the load balancer moved."""
     events: EventCounts
     phase: Phase = field(default_factory=Phase)
     http: HttpStats = field(default_factory=HttpStats)

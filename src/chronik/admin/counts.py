@@ -1,4 +1,4 @@
-"""Counters that the node itself has no reason to keep: metadata events and HTTP answers."""
+"""Counters for metrics alone: metadata events and HTTP answers."""
 
 from __future__ import annotations
 

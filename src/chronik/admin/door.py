@@ -68,7 +68,7 @@ class HttpDoor:
         return self._server is not None
 
     def serve(self) -> None:
-        """The node takes part: everything can be asked now, not only how it is."""
+        """The node has joined its cluster: serve all endpoints, not only its health."""
         if self._context is not None:
             self._context.queries.start()
             self._context.audit.start()

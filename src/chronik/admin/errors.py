@@ -66,7 +66,7 @@ def sentence(text: str) -> str:
 
 
 def failure_of(error: Exception) -> tuple[int, Failure]:
-    """The table of errors. What went wrong inside is nobody else's business; the log has it."""
+    """The table of errors. Internal errors are logged and not shown to clients."""
     match error:
         case HttpError():
             return error.status, Failure(error.code, error.message)

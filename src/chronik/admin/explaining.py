@@ -1,4 +1,5 @@
-"""What one node knows of one record: where its own replica has it, and who else has taken it from there."""
+"""What one node knows of one record: where its own replica has it, and which followers, index and archive
+have it."""
 
 from __future__ import annotations
 
@@ -102,9 +103,10 @@ class FollowerAck(msgspec.Struct, frozen=True, kw_only=True):
 
     node_id: NodeId
     after_ms: int | None
-    """It had not acknowledged it then; null: that is when it was written."""
+    """The last known time at which it was not acknowledged; null: the time at which the record was
+    written."""
     by_ms: int
-    """It had acknowledged it then."""
+    """The first known time at which it was."""
 
 
 class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
-"""Who must say who they are, and under which names and from which pages a node may be called.
+"""Which calls need a login, and under which host names and from which web pages a node may be called.
 
-Decided from the settings and a request's headers alone. What somebody who said so may do is decided by the
+Decided from the settings and a request's headers alone. What a caller who logged in may do is decided by the
 endpoint's `needs`.
 """
 
@@ -31,11 +31,11 @@ class Guard:
     any_address: bool = False
     """The node listens on every address: which ones the machine has changes while it runs."""
     has_authorizer: bool = False
-    """ACLs decide: then nobody gets anywhere without saying who they are, on loopback neither."""
+    """ACLs decide: then every call needs a login, on loopback too."""
     has_users: bool = False
     """A Kafka listener asks for a login: then nobody changes anything here without one either."""
     is_closed: bool = False
-    """All of them do: then records are not open here either."""
+    """All of them do: then calls that show records need a login too."""
     metrics_need_key: bool = False
     health_needs_key: bool = False
 

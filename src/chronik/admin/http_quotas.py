@@ -1,8 +1,8 @@
 """Callers of HTTP have the quotas that they have as Kafka clients: bytes written, bytes read, topics changed.
 
-Who owes is refused with 429 and told when to come back: there is no connection to mute, since a proxy may
-send the calls of many by one. What a call took is charged when it is known, so one call may run up a debt, as
-one Kafka request may. A caller has the client id `http`.
+A caller over its quota is refused with 429 and told when to come back. A connection cannot be muted instead,
+since a proxy may send the calls of many on one. What a call took is charged when it is known, so one call may
+run up a debt, as one Kafka request may. A caller has the client id `http`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HttpQuotas:
         self._quotas = quotas
 
     def check(self, principal: str, key: str) -> None:
-        """HttpError(429) while something is owed."""
+        """HttpError(429) while the caller is over a quota."""
         self._refuse(self._take(principal, key, 0))
 
     def charge(self, principal: str, key: str, *, received: int, sent: int) -> None:

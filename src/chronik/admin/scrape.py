@@ -36,7 +36,7 @@ Labelled: TypeAlias = Mapping[Any, float]
 
 
 class Scrape:
-    """What one node alone has to say."""
+    """The metrics of one node."""
 
     def __init__(self, context: AdminContext, *, with_names: bool = True) -> None:
         """Without names, figures by topic or group are left out."""
@@ -59,7 +59,7 @@ class Scrape:
 
 
 class _Piece(Collector):
-    """What the library takes to make text of."""
+    """A part of the metrics, in the form that the Prometheus library encodes."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -153,6 +153,10 @@ class NodeCollector:
         yield from _family("chronik_wal_failed_rounds_total", {(): stats.failed_rounds})
         yield from _family("chronik_wal_queue_depth", {(): store.wal.depth})
         yield from _family("chronik_wal_full_total", {(): stats.backpressure_events})
+        yield from _family("chronik_wal_relaxed_rounds_total", {(): stats.relaxed_rounds})
+        yield _histograms("chronik_wal_relaxed_sync_seconds", {(): stats.relaxed_sync_seconds})
+        yield from _family("chronik_wal_unsynced_bytes", {(): store.wal.unsynced_bytes})
+        yield from _family("chronik_wal_unsynced_seconds", {(): store.wal.unsynced_seconds})
         yield from _family("chronik_flush_pending_bytes", {(): store.flusher.unflushed_bytes})
 
     def _partitions(self) -> Iterator[Family]:
@@ -233,6 +237,8 @@ class NodeCollector:
         yield from _family("chronik_raft_term", {(): raft.term})
         yield from _family("chronik_raft_is_leader", {(): raft.leader_id == raft.node_id})
         yield from _family("chronik_raft_elections_total", {(): raft.elections})
+        moves = {(kind,): count for kind, count in context.load_moves.items()}
+        yield from _family("chronik_load_moves_total", moves)
         yield from _family("chronik_raft_committed_index", {(): raft.last_committed_index})
         yield from _family("chronik_raft_applied_index", {(): raft.last_applied_index})
         lags = {(str(one.node_id),): one.lag_entries for one in raft.followers}

@@ -24,6 +24,7 @@ from chronik.admin.routes import ENDPOINTS
 from chronik.log_lines import RepeatingLine
 from chronik.model import Limits
 from chronik.server.reloading import Reloaded
+from chronik.server.tls_stream import ReceiveBuffer, TlsStream
 from chronik.tasks import Tasks
 
 __all__ = ["HttpServer"]
@@ -40,6 +41,7 @@ HEADER_SECONDS_MAX: Final = 10
 KEEP_ALIVE_SECONDS: Final = 30
 UNREAD_SECONDS_MAX: Final = 30
 STOP_SECONDS_MAX: Final = 1.0
+DECRYPTED_BYTES: Final = 64 * 1024
 RELOAD_SECONDS: Final = 15.0
 """How often the certificate's files are looked at."""
 
@@ -50,20 +52,31 @@ class _Protocol(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, limits: Limits, stats: HttpStats, **given: Any) -> None:
+    def __init__(self, limits: Limits, stats: HttpStats, received: memoryview, **given: Any) -> None:
+        """`received` is a buffer that all connections share: it is empty again before another one reads."""
         super().__init__(**given)
         self._limits = limits
         self._stats = stats
+        self._received = received
         self.silent_since = self.loop.time()
         self.host = ""
         self.is_probe = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def arrived(self, transport: asyncio.Transport) -> float | None:
+        """Ask to be admitted, before a TLS handshake; None if that is refused. A handshake that goes on
+        counts as a connection: else anybody could have as many as the system gives descriptors."""
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
         if not self._has_room():
+            return None
+        self.transport = transport
+        self.connections.add(self)
+        self.is_probe = self.app_state[PROBES_ONLY]
+        return 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self.transport is None and self.arrived(transport) is None:
             transport.abort()
             return
-        self.is_probe = self.app_state[PROBES_ONLY]
         secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if secured is not None:
             self.app_state[CERTIFICATE] = secured.getpeercert()
@@ -71,7 +84,8 @@ class _Protocol(H11Protocol):
         self._head_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._head_late)
 
     def _has_room(self) -> bool:
-        # One that was told to go is counted no more: its end is heard of a turn of the loop later.
+        # Connections that were told to close do not count: that they are closed is reported a turn of the
+        # loop later.
         connections = [
             one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()
         ]
@@ -83,6 +97,13 @@ class _Protocol(H11Protocol):
         if leaves is not None:
             leaves.transport.abort()
         return admission is not Admission.REFUSED
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """What `TlsStream` decrypted."""
+        self.data_received(bytes(self._received[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         self.silent_since = self.loop.time()
@@ -98,7 +119,7 @@ class _Protocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Nothing is being done for it: its request, or the rest of it, has yet to come."""
+        """True while no request is being handled: the next one, or the rest of it, has yet to arrive."""
         return self.waits_for_head or self.cycle.more_body
 
     def send_400_response(self, msg: str) -> None:
@@ -168,7 +189,7 @@ class HttpServer:
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         config.load()
-        # Otherwise every probe of a port scanner is a warning in the node's log.
+        # Otherwise every probe of a port scanner would be a warning in the node's log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
         self._limits = context.services.limits
@@ -176,50 +197,33 @@ class HttpServer:
         self._state = uvicorn.Server(config).server_state
         self._server: asyncio.Server | None = None
         self._tls: Reloaded[ssl.SSLContext] | None = None
-        self._shown: ssl.SSLContext | None = None
-        """With which connections are accepted now."""
-        self._listening: socket.socket
+        self._encrypted = ReceiveBuffer()
+        self._decrypted = memoryview(bytearray(DECRYPTED_BYTES))
         self._tasks = Tasks("HTTP")
 
     async def start(self, listening: socket.socket, tls: Reloaded[ssl.SSLContext] | None) -> None:
-        self._listening, self._tls = listening, tls
-        await self._listen()
+        self._tls = tls
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, sock=listening.dup())
         if tls is not None:
-            self._tasks.spawn(self._keep_reloading(), "certificates of HTTP")
+            self._tasks.spawn(self._keep_reloading(tls), "certificates of HTTP")
 
-    async def _listen(self) -> None:
-        """Accept connections with the certificate there is now. A server has one for good, so a new one takes
-        the place of the last: both have the same socket, where clients wait meanwhile. Open connections stay.
-        """
-        context = None if self._tls is None else self._tls.current()
-        patience = None if context is None else HEADER_SECONDS_MAX
-        server = await asyncio.get_running_loop().create_server(
-            self._protocol, sock=self._listening.dup(), ssl=context, ssl_handshake_timeout=patience
-        )
-        if self._server is not None:
-            self._server.close()
-        self._server, self._shown = server, context
-
-    async def reload(self) -> bool:
-        """Take new files of the certificate, if there are any."""
-        if self._tls is None or self._tls.current() is self._shown:
-            return False
-        await self._listen()
-        return True
-
-    async def _keep_reloading(self) -> None:
+    async def _keep_reloading(self, tls: Reloaded[ssl.SSLContext]) -> None:
+        """New connections get what the files hold; those that are open stay as they are."""
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
-            try:
-                await self.reload()
-            except OSError as error:  # no descriptor is free, for example
-                log.warning("HTTP does not show its new certificate yet: %s", error)
+            tls.reload()
 
-    def _protocol(self) -> _Protocol:
+    def _protocol(self) -> asyncio.BaseProtocol:
         empty: dict[str, Any] = {}
-        return _Protocol(
-            self._limits, self._stats, config=self._config, server_state=self._state, app_state=empty
+        protocol = _Protocol(
+            self._limits,
+            self._stats,
+            self._decrypted,
+            config=self._config,
+            server_state=self._state,
+            app_state=empty,
         )
+        return protocol if self._tls is None else TlsStream(protocol, self._tls.held, self._encrypted)
 
     async def stop(self) -> None:
         """Accept nothing new, give what is under way a moment, close."""

@@ -1,4 +1,4 @@
-"""TLS for the HTTP port: the certificate that a node shows, and whom it and the commands believe."""
+"""TLS for the HTTP port: the certificate that a node shows, and those that nodes and commands accept."""
 
 from __future__ import annotations
 

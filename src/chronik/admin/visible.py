@@ -1,4 +1,4 @@
-"""What a caller may know of, and what it may do."""
+"""Which topics a caller may see, and which operations it may do."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class WatermarkWaits:
     async def moved(self, topic: str) -> None:
         """Wait until a watermark of this topic moves on this node, the topic is deleted, or the node stops.
 
-        What was true before the call is the caller's to look at: between that look and this call nothing may
-        be awaited.
+        The caller checks the present watermark first, and must not await anything between that check and this
+        call.
         """
         if self._closed:
             return

@@ -22,9 +22,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
 from typing import Final, TypeAlias
+
+import msgspec
 
 from chronik.check.history import Commit, Event, Poll, Send, Trim, Txn
 from chronik.model import TopicPartition
@@ -34,6 +38,10 @@ ACKS_ALL: Final = -1
 
 _MISSING: Final = frozenset({"lost write", "lost read", "skip"})
 """What a disk that lost bits, and said so, may do to a partition. Nothing wrong, doubled or out of order."""
+
+_MOVED: Final = frozenset({"skip", "nonmonotonic poll"})
+"""What readers see when a log ends earlier than before: they go back, or pass what is written there later."""
+_NO_LOSSES: Final[Mapping[TopicPartition, Sequence[tuple[float, float]]]] = MappingProxyType({})
 
 Offsets: TypeAlias = dict[int, str]
 
@@ -94,10 +102,12 @@ def check(
     *,
     durable_acks: Collection[int] = (ACKS_ALL,),
     damaged: Collection[TopicPartition] = (),
+    losable: Mapping[TopicPartition, Sequence[tuple[float, float]]] = _NO_LOSSES,
 ) -> Verdict:
     """`durable_acks`: with which acks an acknowledged record may never be lost.
 
-    `damaged` are partitions of which a node said that its disk lost records: those may be missing.
+    `damaged` are partitions of which a node said that its disk lost records: those may be missing. `losable`
+    says from when to when records were sent that a power cut may have taken from a relaxed topic.
     """
     verdict = Verdict()
     partitions: dict[TopicPartition, _Partition] = {}
@@ -126,6 +136,9 @@ def check(
     sent = {value: send for partition in partitions.values() for value, send in partition.sends.items()}
     for partition in partitions.values():
         verdict.excused = _MISSING if partition.tp in damaged else frozenset()
+        if partition.tp in losable:
+            verdict.excused |= _MOVED
+            _leave_out_lost(partition, sent, losable[partition.tp])
         _gather(partition, verdict)
         _check_values(partition, sent, verdict)
         settled = [
@@ -140,9 +153,31 @@ def check(
             _check_loss(partition, txns, durable_acks, verdict)
     verdict.excused = frozenset()
     whole = {tp: partition for tp, partition in partitions.items() if tp not in damaged}
-    _check_transactions(whole, sent, txns, verdict)
+    there = {value: send for value, send in sent.items() if _is_known(partitions, send)}
+    _check_transactions(whole, there, txns, verdict)
     _check_commits(commits, verdict)
     return verdict
+
+
+def _leave_out_lost(
+    partition: _Partition, sent: dict[str, Send], intervals: Sequence[tuple[float, float]]
+) -> None:
+    """Forget what may be missing, and is: that it was acknowledged, and that somebody read it."""
+    final = {offset: value for poll in partition.polls if poll.final for offset, value in poll.records}
+
+    def is_lost(offset: int, value: str) -> bool:
+        send = sent.get(value)
+        if send is None or send.outcome == "fail" or final.get(offset) == value:
+            return False
+        end = send.end if send.outcome == "ok" else inf
+        return any(first <= end and send.start <= last for first, last in intervals)
+
+    for value, send in list(partition.sends.items()):
+        if is_lost(send.offset, value) and (send.offset >= 0 or value not in final.values()):
+            del partition.sends[value]
+    for place, poll in enumerate(partition.polls):
+        kept = [(offset, value) for offset, value in poll.records if not is_lost(offset, value)]
+        partition.polls[place] = msgspec.structs.replace(poll, records=kept)
 
 
 def _gather(partition: _Partition, verdict: Verdict) -> None:
@@ -340,6 +375,10 @@ def _check_transactions(
         if found and len(found) < len(readable):
             missing = next(send for send in readable if send.value not in visible)
             verdict.add("torn transaction", f"{name}: {found[0].value!r} is there, {missing.value!r} is not")
+
+
+def _is_known(partitions: dict[TopicPartition, _Partition], send: Send) -> bool:
+    return send.value in partitions[TopicPartition(send.topic, send.partition)].sends
 
 
 def _check_commits(commits: list[Commit], verdict: Verdict) -> None:

@@ -45,6 +45,7 @@ GROUPS: Final = (
     "explain",
     "upgrade",
     "backup",
+    "migrate",
     "top",
     "version",
 )

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from chronik.config import Address, Setting, table
-from chronik.config_sources import Resolved, environment, load_settings
+from chronik.config_sources import Resolved, environment, fit_memory, load_settings
+from chronik.memory import control_group_limit
 
 COMMON: Final = (
     "data_dir",
@@ -54,7 +55,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load(flags: dict[str, object], config: Path | None) -> Resolved:
-    return load_settings(flags, environment(), config)
+    return fit_memory(load_settings(flags, environment(), config), control_group_limit())
 
 
 def _option(setting: Setting) -> inspect.Parameter:

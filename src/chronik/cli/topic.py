@@ -19,7 +19,7 @@ from chronik.cli.client import (
     run,
     unknown_topic,
 )
-from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.words import counted
 
 if TYPE_CHECKING:
@@ -189,6 +189,8 @@ def describe(topics: Names, as_json: AsJson = False, servers: Bootstrap = None) 
             for name, value in topic["configs"].items()
         )
         print(f"{topic['topic']}  id {topic['topic_id']}" + (f"  {set_configs}" if set_configs else ""))
+        if topic["durability"] is not None:
+            print(topic["durability"])
         keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
         headings = ("#partition", "#leader", "#epoch", "replicas", "in sync", "#start", "#end")
         print_table(headings, ([partition[key] for key in keys] for partition in topic["partitions"]))
@@ -218,16 +220,32 @@ async def _described(cluster: Cluster, name: str) -> dict[str, Any]:
             }
         )
     configs = await admin.describe_config("topic", name)
+    own = {entry.name: entry.value or "" for entry in configs if entry.source == "topic"}
     return {
         "topic": name,
         "topic_id": info.topic_id,
         "internal": info.is_internal,
-        "configs": {entry.name: entry.value for entry in configs if entry.source == "topic"},
+        "durability": await _durability(
+            cluster, name, own, [info.partitions[tp.partition].leader_id for tp in tps]
+        ),
+        "configs": own,
         "without_effect": [
             entry.name for entry in configs if entry.source == "topic" and not entry.has_effect
         ],
         "partitions": partitions,
     }
+
+
+async def _durability(cluster: Cluster, name: str, own: dict[str, str], leaders: list[NodeId]) -> str | None:
+    """What an acknowledged write may rely on; None where another broker than chronik decides it."""
+    from chronik.client.features import features_of
+    from chronik.metadata.durability import Durability
+    from chronik.metadata.levels import FEATURE
+    from chronik.metadata.topic_config import TopicConfig
+
+    if not leaders or FEATURE not in (await features_of(cluster, leaders[0])).supported:
+        return None
+    return Durability.of_topic(name, TopicConfig.resolve(own).durability).promise
 
 
 def delete(

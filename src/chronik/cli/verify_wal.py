@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -25,11 +26,12 @@ from chronik.storage.wal_format import (
     WalEntryKind,
     WalScanner,
     decode_header,
+    first_round,
 )
 
 _UNFINISHED: Final = (
-    "the last write cannot be read: either it was not finished, and nobody was told that it succeeded, "
-    "or the disk lost it afterwards"
+    "the last write cannot be read: either it was not finished, and nobody was told that it succeeded but "
+    "those who write to topics with flush.ms or flush.messages, or the disk lost it afterwards"
 )
 
 Advance = Callable[[int], None]
@@ -90,19 +92,24 @@ class WalCheck:
         """`is_cut_back`: both checkpoints are of one time, as recovery leaves them on a full disk; it may
         have removed files behind them then, whose entries are in segments."""
         sequence, number = -1, -1
-        for path in paths:
-            scanner, first = self._scan(path, sequence, is_last=path == paths[-1])
+        for place, path in enumerate(paths):
+            scanner, first = self._scan(path, sequence, paths[place + 1 :])
             self._look_for_holes(path, number, first, is_cut_back=is_cut_back)
             sequence, number = max(sequence, scanner.last_sequence), int(path.stem)
             self._advance(path.stat().st_size)
 
-    def _scan(self, path: Path, after_sequence: int, *, is_last: bool) -> tuple[WalScanner, int | None]:
-        """Also returns the sequence number of the first entry."""
+    def _scan(self, path: Path, after_sequence: int, behind: list[Path]) -> tuple[WalScanner, int | None]:
+        """Also returns the sequence number of the first entry. `behind` are the files that follow."""
         file = self._inspection.disk.open(path)
         first: int | None = None
         try:
             scanner = WalScanner(
-                path.name, file.read_at, path.stat().st_size, after_sequence, is_last_file=is_last
+                path.name,
+                file.read_at,
+                path.stat().st_size,
+                after_sequence,
+                is_last_file=not behind,
+                next_round=partial(self._first_round, behind),
             )
             for entry in scanner.entries():
                 first = entry.header.sequence if first is None else first
@@ -124,6 +131,14 @@ class WalCheck:
             finding = self._inspection.find(path, scanner.torn_at, "torn WAL tail", _UNFINISHED)
             self._tell(_Unreadable(finding, path, scanner.torn_at, torn, after_sequence, True))
         return scanner, first
+
+    def _first_round(self, paths: list[Path], after_sequence: int) -> int:
+        """Of the first of these files."""
+        file = self._inspection.disk.open(paths[0])
+        try:
+            return first_round(file.read_at, file.size(), after_sequence)
+        finally:
+            file.close()
 
     def _tell(self, one: _Unreadable) -> None:
         """Say which records it concerns, as far as that is known."""

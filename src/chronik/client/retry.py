@@ -57,9 +57,6 @@ class Retry:
         self.deadline = self._loop.time() + options.deadline_ms / 1000 if deadline is None else deadline
         self._unanswered: Unanswered | None = None
 
-    def remaining_ms(self) -> int:
-        return max(0, int((self.deadline - self._loop.time()) * 1000))
-
     async def pause(self, error: Exception) -> None:
         """Wait before the next attempt, or raise `error` when there is no time for one.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from chronik.cluster.leadership import preferred_changes
+from chronik.cluster.lease import LEASE_SECONDS
 from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport
@@ -28,7 +29,7 @@ _failed: Final = RepeatingLine(log, logging.WARNING, "controller: %s")
 
 CHECK_SECONDS: Final = 0.1
 BUSY_CHECK_SECONDS: Final = 0.02
-"""The same while a broker that is not fenced has no connection, or the quorum is being changed."""
+"""The same while the quorum changes, or a broker that is not fenced has no connection or is silent."""
 SILENCE_SECONDS_MAX: Final = 1.8
 """A broker that is connected but silent for this long is fenced. Its host may have lost power, which nobody
 sees otherwise: with `CHECK_SECONDS` and the commit, its partitions have leaders within two seconds."""
@@ -36,25 +37,29 @@ DEAD_SECONDS_MAX: Final = 0.2
 """A broker whose process has ended is fenced this long after its last connection broke."""
 CUT_OFF_SECONDS_MAX: Final = 1.6
 """A broker that is cut off, and may be alive, is fenced this long after it was last heard. Its lease began
-before that, or before this node became the controller, so it has expired even where its clock is slower."""
+before that, or an earlier controller granted it (`Lease.former_start_max`), so it has expired even where its
+clock is slower."""
+ANSWER_SECONDS_MAX: Final = 0.4
+"""A new controller has asked every broker for a sign of life, and gives it this long to answer."""
 BALANCE_SECONDS: Final = 5.0
 TOKEN_CHECK_SECONDS: Final = 10.0
 TOKENS_REMOVED_MAX: Final = 1_000
 """Expired delegation tokens that one entry of the metadata log removes."""
 
 
-def is_gone(*, now: float, heard: float, disconnected_since: float | None, is_dead: bool) -> bool:
+def is_gone(
+    *, now: float, heard: float, asked: float, disconnected_since: float | None, is_dead: bool
+) -> bool:
     """Whether a node no longer serves, so that others may lead in its place. Pure.
 
-    `heard` is when it last said something to this controller, or when this one took over.
-    `disconnected_since` is when its last connection broke, None while there is one. `is_dead` says that its
-    process is known to have ended.
+    `heard` is when it last said something to this controller, or when an earlier one can have granted it its
+    last lease if that is later. `asked` is when this controller took over. `disconnected_since` is when its
+    last connection broke, None while there is one. `is_dead` says that its process is known to have ended.
     """
-    if disconnected_since is None:
-        return now - heard >= SILENCE_SECONDS_MAX
-    if is_dead:
+    if disconnected_since is not None and is_dead:
         return now - disconnected_since >= DEAD_SECONDS_MAX
-    return now - heard >= CUT_OFF_SECONDS_MAX
+    silence_max = SILENCE_SECONDS_MAX if disconnected_since is None else CUT_OFF_SECONDS_MAX
+    return now - heard >= silence_max and now - asked >= ANSWER_SECONDS_MAX
 
 
 class Controller:
@@ -70,15 +75,16 @@ class Controller:
         voter_replace_seconds: float,
         now_ms: Callable[[], int],
     ) -> None:
-        """`voters` are wanted; one that is gone for `voter_replace_seconds` is replaced."""
+        """`voters` is how many are wanted; one that is gone for `voter_replace_seconds` is replaced."""
         self._voters = voters
         self._voter_replace_seconds = voter_replace_seconds
         self._fenced_since: dict[NodeId, float] = {}
         """Since when this controller has found a voter fenced or not registered."""
         self._outside: dict[NodeId, float] = {}
-        """When each broker was last found outside the quorum. Nobody asks it for a sign of life there."""
+        """When each broker was last found outside the quorum. It gets no heartbeats there, so it cannot be
+        heard."""
         self._is_aligning = False
-        """Whether the quorum was changed in the last look: there may be more to change."""
+        """Whether the last check changed the quorum: there may be more to change."""
         self._node_id = node_id
         self._driver = driver
         self._transport = transport
@@ -103,7 +109,7 @@ class Controller:
         while True:
             is_busy = self._is_aligning or self._misses_somebody()
             await asyncio.sleep(BUSY_CHECK_SECONDS if is_busy else CHECK_SECONDS)
-            if not self._is_in_charge():
+            if not self.is_in_charge():
                 self._leading_since = None
                 self._is_aligning = False
                 continue
@@ -119,7 +125,7 @@ class Controller:
             except ChronikError as error:
                 _failed(str(error), error)
 
-    def _is_in_charge(self) -> bool:
+    def is_in_charge(self) -> bool:
         return self._driver.is_leader and self._driver.applied_term == self._driver.core.term
 
     async def _look(self) -> None:
@@ -154,23 +160,37 @@ class Controller:
         if broker_id == self._node_id:
             return True
         now = self._loop.time()
-        # After a change of controllers every broker gets the full time to be heard, and so does one that was
-        # let into the quorum. Many that join at once wait for that longer than a broker may be silent.
-        heard = max(
-            self._transport.last_heard.get(broker_id, 0.0),
-            self._leading_since or now,
-            self._outside.get(broker_id, 0.0),
-        )
         return not is_gone(
             now=now,
-            heard=heard,
+            heard=self._heard(broker_id),
+            asked=self._leading_since or now,
             disconnected_since=self._transport.disconnected_since(broker_id),
             is_dead=self._presence.is_dead(broker_id),
         )
 
+    def _heard(self, broker_id: NodeId) -> float:
+        """The latest moment from which a broker may hold a lease.
+
+        One that was let into the quorum counts as heard then: many that join at once wait for that longer
+        than a broker may be silent.
+        """
+        return max(
+            self._transport.last_heard.get(broker_id, 0.0),
+            self._driver.lease.former_start_max(self._term, otherwise=self._loop.time()),
+            self._outside.get(broker_id, 0.0),
+        )
+
     def _misses_somebody(self) -> bool:
+        """Whether a broker that is not fenced has no connection, or is silent and about to be fenced."""
+        leads = self._leading_since is not None
+        oldest = self._loop.time() - LEASE_SECONDS
         return any(
-            not broker.fenced and self._transport.disconnected_since(broker.broker_id) is not None
+            not broker.fenced
+            and broker.broker_id != self._node_id
+            and (
+                self._transport.disconnected_since(broker.broker_id) is not None
+                or (leads and self._heard(broker.broker_id) < oldest)
+            )
             for broker in self._metadata.state.brokers.values()
         )
 

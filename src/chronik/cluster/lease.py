@@ -11,6 +11,9 @@ was stopped.
   the leader's own lease had when that answer arrived.
 - A follower holds a lease only once it has applied everything that was in the leader's log when the lease was
   granted. If its fencing is in that log, it has applied the fencing too.
+- A new leader knows when the last lease of its predecessors can have started at the latest. Each was
+  confirmed by a majority, and one of that majority is among those that voted for it. A vote says how long ago
+  the voter last confirmed a lease: when it answered a heartbeat or, if it led itself, when it led.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Final
 import msgspec
 
 from chronik.model import NodeId
-from chronik.raft.messages import Heartbeat, HeartbeatResponse
+from chronik.raft.messages import Heartbeat, HeartbeatResponse, VoteResponse
 from chronik.raft.quorum import agreed_value
 
 LEASE_SECONDS: Final = 1.5
@@ -49,6 +52,12 @@ class Lease:
         """As the leader: when each follower sent its last answer, by its own clock, and when that arrived."""
         self._answered: dict[NodeId, float] = {}
         """As the leader: when it sent the heartbeat that each follower last answered."""
+        self._confirmed_at = now
+        """When this node last answered a heartbeat or led. An earlier start of it may have until now."""
+        self._votes: tuple[int, float] = (-1, -inf)
+        """A term, and when the voters for this node in it last confirmed a lease, at the latest."""
+        self._former: tuple[int, float] = (-1, inf)
+        """The term in which this node was elected last, and what `former_start_max` says in it."""
 
     # --- as a follower -------------------------------------------------------------------------------
 
@@ -71,8 +80,34 @@ class Lease:
 
     def answer(self, message: HeartbeatResponse, now: float) -> HeartbeatResponse:
         """The answer as it is sent now."""
+        self._confirmed_at = now
         term, question = self._question or (-1, 0.0)
         return msgspec.structs.replace(message, sent=now, question=question if term == message.term else None)
+
+    # --- elections -----------------------------------------------------------------------------------
+
+    def vote(self, message: VoteResponse, now: float) -> VoteResponse:
+        """The vote as it is sent now. In its term the sender answers no older leader any more."""
+        return msgspec.structs.replace(message, heard_ago=max(0.0, now - self._confirmed_at))
+
+    def on_vote(self, message: VoteResponse, now: float) -> None:
+        """Somebody voted for this node."""
+        term, latest = self._votes
+        confirmed = now - message.heard_ago
+        self._votes = message.term, max(confirmed, latest) if term == message.term else confirmed
+
+    def elected(self, term: int) -> None:
+        """This node leads from now on."""
+        voted_in, latest = self._votes
+        self._former = term, max(self._confirmed_at, latest) if voted_in == term else self._confirmed_at
+
+    def former_start_max(self, term: int, otherwise: float) -> float:
+        """As the leader of `term`: no lease of an earlier leader started after this, by this node's clock.
+
+        `otherwise` is the answer before `elected` told of this term.
+        """
+        elected_in, latest = self._former
+        return latest if elected_in == term else otherwise
 
     # --- as the leader -------------------------------------------------------------------------------
 
@@ -84,12 +119,14 @@ class Lease:
 
     def lead(self, voters: Collection[NodeId], now: float) -> None:
         """This node leads and has applied everything from before its term: renew its own lease."""
+        self._confirmed_at = now
         self.start = max(self.start, self._majority_answered(voters, now))
 
     def heartbeat(
         self, message: Heartbeat, *, voters: Collection[NodeId], last_index: int, now: float
     ) -> Heartbeat:
         """The heartbeat as it is sent now."""
+        self._confirmed_at = now
         sent, came = self._answers.get(message.to, (-inf, now))
         start = sent - max(0.0, came - self._majority_answered(voters, now))
         return msgspec.structs.replace(

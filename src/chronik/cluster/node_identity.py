@@ -28,7 +28,7 @@ def own_key(disk: Disk, root: Path, random_bytes: Callable[[int], bytes]) -> Nod
 
 
 def link_secrets(settings: Settings) -> tuple[bytes, ...]:
-    """What this node proves, then what else it believes."""
+    """The secrets of the links: first the one that this node proves, then others that it accepts."""
     other = settings.cluster_secret_accepted
     proven = NO_SECRET if settings.cluster_secret is None else settings.cluster_secret.encode()
     if other is None:
@@ -52,7 +52,7 @@ def link_identity(
 
 
 def node_tls(settings: Settings) -> NodeTls | None:
-    """ConfigError if what is set does not serve."""
+    """TLS of the links; None if it is off. ConfigError if the settings contradict each other."""
     if settings.node_tls_cert is None:
         return None
     if settings.node_tls_ca is None:

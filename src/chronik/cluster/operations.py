@@ -93,7 +93,7 @@ class ClusterOperations:
     # --- nodes -------------------------------------------------------------------------------------
 
     async def add_node(self, node: Mapping[str, object]) -> str:
-        """Let a node in; it comes by itself when it is started. `node` has its id and addresses."""
+        """Allow a node to join; it registers itself when it is started. `node` has its id and addresses."""
         node_id = int(str(node["node_id"]))
         await self._catch_up()
         if node_id in self._state.brokers:
@@ -185,7 +185,7 @@ class ClusterOperations:
     # --- voters ------------------------------------------------------------------------------------
 
     async def promote(self, node_id: NodeId) -> str:
-        """Have a node vote on metadata, in place of another one where enough do; answers when it does."""
+        """Make a node a voter, in place of another if there are enough. Returns once it votes."""
         async with self._lock:
             await self._catch_up()
             broker = self._may_vote(node_id)
@@ -206,7 +206,7 @@ class ClusterOperations:
         return f"Node {node_id} votes on metadata."
 
     async def demote(self, node_id: NodeId) -> str:
-        """Have a node only observe metadata; answers when another one votes in its place."""
+        """Make a node an observer. Returns once another node votes in its place."""
         async with self._lock:
             await self._catch_up()
             self._may_vote(node_id)
@@ -229,7 +229,7 @@ class ClusterOperations:
         return f"Node {node_id} observes metadata and does not vote."
 
     def _may_vote(self, node_id: NodeId) -> Broker:
-        """The node of which an operator says whether it should vote."""
+        """The broker that an operator wants to promote or demote."""
         broker = self._state.brokers.get(node_id)
         if broker is None:
             raise RequestError(
@@ -293,14 +293,15 @@ class ClusterOperations:
         return (yield from drain_steps(placed, slots, node_id, force=force))
 
     def _heading_for(self, partition: PartitionRegistration) -> tuple[NodeId, ...]:
-        """Where a partition will be; where it was, if it waits for a node that is gone."""
+        """The replicas that a partition moves to; the original ones if the move waits for a node that is
+        gone."""
         return original_of(partition) if self._is_stuck(partition) else target_of(partition)
 
     def _is_stuck(self, partition: PartitionRegistration) -> bool:
         return any(not self._state.is_alive(added) for added in partition.adding)
 
     def _partitions(self) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
-        """As they are when the first one is asked for, whatever changes before the last one is."""
+        """All partitions as of the first `next`; later changes are not seen."""
         for _, topic in sorted(self._state.topics.items()):
             for partition in topic.partitions:
                 yield TopicPartition(topic.name, partition.partition), partition

@@ -68,8 +68,8 @@ def _alternate_racks(slots: Sequence[Slot]) -> _Ring:
 
 
 def _replicas(ring: _Ring, position: int, replication_factor: int) -> tuple[NodeId, ...]:
-    """A broker of the rack that has the fewest of the replicas so far, the next one in the partition's order;
-    usually that is among the next few, so the others are not looked at."""
+    """Take brokers in the partition's order, each from a rack that has the fewest replicas so far. Such a
+    broker is usually among the next few, so the rest are not examined."""
     size = len(ring.slots)
     leader = position % size
     shift = (position // size) % max(1, size - 1)
@@ -80,7 +80,7 @@ def _replicas(ring: _Ring, position: int, replication_factor: int) -> tuple[Node
         fewest = _fewest_uses(ring, uses)
         if fewest != uses_searched:
             step, uses_searched = 0, fewest
-        # Who was passed over has as many uses now, or more.
+        # The racks of brokers that were passed over have at least as many uses now.
         while True:
             place = (position + 1 + (shift + step) % (size - 1)) % size
             step += 1
@@ -92,7 +92,7 @@ def _replicas(ring: _Ring, position: int, replication_factor: int) -> tuple[Node
 
 
 def _fewest_uses(ring: _Ring, uses: dict[str, int]) -> int:
-    """Of the racks that have a broker left."""
+    """The fewest replicas in any rack that has a broker left."""
     if len(uses) < len(ring.sizes):
         return 0
     return min(count for rack, count in uses.items() if count < ring.sizes[rack])

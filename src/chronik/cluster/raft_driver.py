@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from chronik.cluster.early_campaign import EarlyCampaign
 from chronik.cluster.lease import Lease
 from chronik.cluster.raft_storage import RaftStorage
 from chronik.cluster.stage_times import StageTimes
@@ -45,6 +46,7 @@ from chronik.raft.messages import (
     HeartbeatResponse,
     InstallSnapshot,
     Message,
+    VoteResponse,
 )
 from chronik.tasks import Tasks
 
@@ -59,12 +61,11 @@ _unread: Final = RepeatingLine(log, logging.ERROR, "the metadata log cannot be r
 TICK_SECONDS: Final = 0.025
 ELECTION_TICKS: Final = 40
 HEARTBEAT_TICKS: Final = 4
-QUIET_SECONDS: Final = 0.15
-"""A leader whose link broke and that is silent for this long (longer than a heartbeat) is taken for dead."""
-CAMPAIGN_SECONDS: Final = 0.1
-"""The pause between the campaigns of one survivor and the next after a leader's death."""
-CAMPAIGNS_MAX: Final = 4
-"""How often a survivor campaigns, with growing pauses, before it leaves that to the election time-out."""
+SILENT_TICKS: Final = 48
+"""A leader that is silent for this long is taken for dead even if its link is open: its host may have lost
+power. The survivors campaign in turn then, which is over before most random election time-outs are."""
+PATIENCE_TICKS: Final = 24
+"""Keeps random time-outs out of that: two that end at the same moment split the votes."""
 SNAPSHOT_ENTRIES: Final = 20_000
 KEPT_ENTRIES: Final = 2_000
 RELOAD_SECONDS: Final = 0.5
@@ -79,7 +80,7 @@ class RaftTransport(Protocol):
         """Have the leader propose `data`; returns its index. Raises Unavailable."""
 
     async def ask_around(self, data: bytes) -> int:
-        """The same through any peer that knows who leads."""
+        """Like `forward`, through any peer that knows the leader."""
 
 
 class RaftDriver:
@@ -99,8 +100,8 @@ class RaftDriver:
             random_ticks=rng.randrange,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
+            patience_ticks=PATIENCE_TICKS,
         )
-        self._rng = rng
         self._storage = storage
         self._transport = transport
         self._times = StageTimes(stages or WriteStages())
@@ -117,8 +118,9 @@ class RaftDriver:
         self._waiting = WaitingQueue()
         self.elections = 0
         """How often role, leader or term changed since the start."""
-        self._leader_heard = self._loop.time()
-        """When something from the leader last came in. It may be old: only a hint that the leader lives."""
+        self._early_campaign = EarlyCampaign(
+            self._running_core, self._schedule_pump, loop=self._loop, rng=rng
+        )
         self.lease = Lease(node_id, self._loop.time())
         self.applied_term = 0
         self._applied_index = 0
@@ -160,6 +162,9 @@ class RaftDriver:
         if self._core is None:
             raise Unavailable("the metadata log of this node is not open now")
         return self._core
+
+    def _running_core(self) -> RaftCore | None:
+        return None if self._stopped else self._core
 
     @property
     def waits(self) -> int:
@@ -225,14 +230,16 @@ class RaftDriver:
     # --- inputs ------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> None:
-        core = self._core
-        if core is None or self._stopped:
+        core = self._running_core()
+        if core is None:
             return
         now = self._loop.time()
         if isinstance(message, FROM_LEADER) and message.term >= core.term:
-            self._leader_heard = now
+            self._early_campaign.heard_leader()
         if isinstance(message, AppendResponse):
             self._times.applied_by(message.sender, message.applied)
+        if isinstance(message, VoteResponse) and message.granted and message.term == core.term:
+            self.lease.on_vote(message, now)
         core.step(message)
         if message.term == core.term:
             if isinstance(message, Heartbeat) and core.leader_id == message.sender:
@@ -242,51 +249,14 @@ class RaftDriver:
         self._schedule_pump()
 
     def report_unreachable(self, peer: NodeId) -> None:
-        """A link to `peer` broke. If it led, do not sit out the whole time-out: ask for votes soon."""
-        core = self._core
-        if core is None or self._stopped:
+        """A link to `peer` broke."""
+        core = self._running_core()
+        if core is None:
             return
         core.report_unreachable(peer)
         self._times.lost(peer)
-        if core.leader_id == peer and not core.is_leader:
-            self._doubt(peer, core.term)
+        self._early_campaign.lost(peer)
         self._schedule_pump()
-
-    def _doubt(self, peer: NodeId, term: int) -> None:
-        """The leader's link broke. If it is also silent it is taken for dead, and votes may go to others.
-
-        All survivors forget the leader at the same time but campaign in turn, so that votes do not split.
-        """
-        core = self._core
-        if core is None or self._stopped or core.leader_id != peer or core.term != term:
-            return
-        wait = self._leader_heard + QUIET_SECONDS - self._loop.time()
-        if wait > 0:
-            self._loop.call_later(wait, self._doubt, peer, term)
-            return
-        core.forget_leader()
-        self._schedule_pump()
-        voters = sorted(voter for voter in core.log.membership.voters if voter != peer)
-        if core.node_id in voters:
-            turn = (voters.index(core.node_id) + term) % len(voters)
-            delay = CAMPAIGN_SECONDS * (turn + 0.5 * self._rng.random())
-            self._loop.call_later(delay, self._campaign, term, 1)
-
-    def _campaign(self, term: int, attempt: int) -> None:
-        """Campaign, and again soon while nobody leads.
-
-        On a busy machine survivors may campaign at the same moment and split the votes, or ask a node that
-        has not noticed the death yet. Waiting for the election time-out would then take one to two seconds.
-        """
-        core = self._core
-        if core is None or self._stopped or core.leader_id is not None:
-            return
-        if core.term == term or attempt > 1:
-            core.campaign()
-            self._pump()
-        if attempt < CAMPAIGNS_MAX:
-            delay = CAMPAIGN_SECONDS * 2**attempt * (0.5 + self._rng.random())
-            self._loop.call_later(delay, self._campaign, term, attempt + 1)
 
     def _tick(self) -> None:
         if self._stopped:
@@ -294,6 +264,8 @@ class RaftDriver:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         core = self.core
         core.tick()
+        if core.leader_id is not None and not core.is_leader and core.election_elapsed >= SILENT_TICKS:
+            self._early_campaign.leader_is_silent()
         if core.is_leader and self.applied_term == core.term:
             self.lease.lead(core.log.membership.voters, self._loop.time())
         self._transport.tick()
@@ -304,7 +276,7 @@ class RaftDriver:
 
         A node that knows no leader sends the entry through a peer (`may_ask`). Leaders send only to members,
         so a node that is about to join does not know the leader. While too much waits to be committed, this
-        waits: how long is the caller's to say.
+        waits too; the caller sets the time-out.
         """
         await self._waiting.enter(lambda: self._has_room(data))
         try:
@@ -372,6 +344,8 @@ class RaftDriver:
         self._finish(ready)
 
     def _finish(self, ready: Ready) -> None:
+        if ready.soft_state is not None and ready.soft_state.role is RoleName.LEADER:
+            self.lease.elected(ready.soft_state.term)  # before it sends anything as the leader
         for message in ready.messages:
             self._send(message, ready)
         if ready.messages:
@@ -402,6 +376,8 @@ class RaftDriver:
             )
         elif isinstance(message, HeartbeatResponse):
             message = self.lease.answer(message, self._loop.time())
+        elif isinstance(message, VoteResponse) and message.granted:
+            message = self.lease.vote(message, self._loop.time())
         self._transport.send(message)
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:

@@ -32,7 +32,8 @@ _READ_BYTES: Final = 1 << 20
 
 
 class _Done:
-    """Sink of the last WAL entry of a write: FIFO, so everything before it is durable too."""
+    """Hears of the last WAL entry of a write. The WAL is FIFO, so all earlier entries are durable then
+    too."""
 
     def __init__(self, done: Callable[[StorageError | None], None]) -> None:
         self._done = done

@@ -148,8 +148,8 @@ class _Obstacles:
     """How many partitions of a node, all or of one topic, another node cannot take from it.
 
     A partition that has no other replica in the giver's rack cannot go to any rack where it has one: it would
-    end in fewer racks. Else it can go anywhere but to a node that has it. So that two nodes between which
-    nothing can move are told apart without a look at their partitions.
+    end in fewer racks. Else it can go anywhere but to a node that has it. The counts tell whether anything
+    can move between two nodes without a look at their partitions.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class _Plan:
         takers = [node for node in self._held if self._rack(node) not in racks]
         if not crowded or not takers:
             return False
-        # Rather a follower than the leader, from the fullest node to the emptiest.
+        # Prefer a follower to the leader, the fullest node as giver and the emptiest as taker.
         giver = max(crowded, key=lambda node: (node != replicas[0], self._load[node], node))
         self._put(number, giver, min(takers, key=lambda node: (self._load[node], node)))
         return True
@@ -272,7 +272,8 @@ class _Plan:
         return False
 
     def _best_to_move(self, giver: NodeId, taker: NodeId) -> int | None:
-        """One of the topic of which the giver has most in comparison; a leader if it leads more."""
+        """A partition of the topic of which the giver has most compared with the taker; one that the giver
+        leads, if it leads more."""
         given, taken = self._held[giver], self._held[taker]
         topics = self._topics_between(giver, taker)
         unmovable = []
@@ -293,7 +294,8 @@ class _Plan:
         return best
 
     def _topics_between(self, giver: NodeId, taker: NodeId) -> list[tuple[int, int, str]]:
-        """The heap; a topic's number in it may be too low, since the giver gave and the taker took since."""
+        """The heap of topics between two nodes. A topic's key may be too low, since both have moved replicas
+        since."""
         taken_before, given_before, topics = self._topics.get((giver, taker), (-1, -1, []))
         if (taken_before, given_before) != (self._taken[giver], self._given[taker]):
             there = self._held[taker]

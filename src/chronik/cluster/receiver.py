@@ -1,4 +1,4 @@
-"""What other nodes say to the metadata quorum: handler of its links, in both directions."""
+"""Handles what other nodes send on the links of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -93,12 +93,19 @@ class RaftReceiver:
                 self._on_ask(link, frame)
             case QuorumFrame.QUERY:
                 _, number = _unpack(FORWARD_HEAD, frame)
-                link.outbox.send(FORWARD_HEAD.pack(QuorumFrame.ANSWER, number) + self._status())
+                link.outbox.send(FORWARD_HEAD.pack(QuorumFrame.ANSWER, number) + self._status_now())
             case QuorumFrame.ANSWER:
                 _, number = _unpack(FORWARD_HEAD, frame)
                 self._transport.answered(link, number, bytes(frame[FORWARD_HEAD.size :]))
             case _:
                 raise PeerError(f"unknown frame type {frame[0]}")
+
+    def _status_now(self) -> bytes:
+        """Empty while the metadata log is loaded again after a failed write: the asker need not wait."""
+        try:
+            return self._status()
+        except Unavailable:
+            return b""
 
     def _on_forward(self, link: Link, frame: memoryview) -> None:
         _, number = _unpack(FORWARD_HEAD, frame)
@@ -141,7 +148,8 @@ class RaftReceiver:
             raise Unavailable(f"node {peer} is not a member of this cluster yet")
 
     def _pass_on_later(self, link: Link, number: int, data: bytes) -> None:
-        """The link is read on meanwhile: answers that make room come by it. Its sender bounds what waits."""
+        """Forward the command in a task: the link has to be read meanwhile, since answers that make room
+        arrive on it. The sender bounds how much waits."""
         passing = self._pass_on(link, number, data)
         self._tasks.spawn(passing, f"passing on a command of node {link.peer_id}")
 

@@ -55,8 +55,8 @@ class Registration:
         public_key: bytes = b"",
         certified_cluster_id: str | None = None,
     ) -> None:
-        """`public_key` is what other nodes will ask this one for from now on; `certified_cluster_id` is in
-        this node's certificate."""
+        """`public_key` is the key that other nodes will demand of this one from now on;
+        `certified_cluster_id` is in this node's certificate."""
         self._settings = settings
         self._store = store
         self._metadata = metadata

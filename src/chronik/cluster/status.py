@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from chronik.cluster.load import LoadMeter, NodeLoad
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import Carried, ClusterTransport
 from chronik.config import Settings
@@ -76,14 +77,23 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cluster, as this node has applied it."""
     levels: tuple[int, int] = UNREPORTED_LEVELS
     """The lowest and the highest level that this node's release can work at."""
+    load: NodeLoad | None = None
+    """What the partitions led by this node carry; only in what is sent to other nodes."""
 
 
 class ClusterStatus:
     """Asks this node's part of the quorum, or the leader's."""
 
     def __init__(
-        self, *, settings: Settings, raft: RaftDriver, transport: ClusterTransport, metadata: MetadataStore
+        self,
+        *,
+        settings: Settings,
+        raft: RaftDriver,
+        transport: ClusterTransport,
+        metadata: MetadataStore,
+        load: LoadMeter,
     ) -> None:
+        self._load = load
         self._settings = settings
         self._raft = raft
         self._transport = transport
@@ -134,7 +144,7 @@ class ClusterStatus:
 
     def encoded(self) -> bytes:
         """As it is sent to other nodes."""
-        return msgspec.msgpack.encode(self.local())
+        return msgspec.msgpack.encode(msgspec.structs.replace(self.local(), load=self._load.report()))
 
     async def of_leader(self) -> RaftStatus:
         """The same from the leader, who alone knows how far the others are."""
@@ -148,6 +158,8 @@ class ClusterStatus:
     async def of(self, node_id: NodeId) -> RaftStatus:
         """The same from another node. Raises Unavailable, or PeerError for an answer that is no status."""
         answer = await self._transport.ask_status(node_id)
+        if not answer:
+            raise Unavailable(f"the metadata log of node {node_id} is not open now")
         try:
             return msgspec.msgpack.decode(answer, type=RaftStatus)
         except ValueError as error:  # UnicodeDecodeError is no DecodeError
@@ -161,6 +173,10 @@ class ClusterStatus:
             return (await self.of(node_id)).levels
         except (Unavailable, PeerError):
             return None
+
+    async def load_of(self, node_id: NodeId) -> NodeLoad | None:
+        """What the partitions led by a node carry. Raises Unavailable or PeerError as `of` does."""
+        return self._load.report() if node_id == self._settings.node_id else (await self.of(node_id)).load
 
     async def common_level(self) -> int:
         """The highest level that this node and all that are connected can work at."""

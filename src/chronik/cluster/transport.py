@@ -27,7 +27,7 @@ from chronik.raft import encode
 from chronik.raft.messages import AppendEntries, AppendResponse, Message
 
 log = logging.getLogger("chronik.raft.transport")
-"""Among Raft's own, for who looks at `chronik.raft`."""
+"""Below `chronik.raft`, so that its level holds for these lines too."""
 _fell_back: Final = RepeatingLine(
     log, logging.INFO, "Raft fallback: metadata for node %d goes by ticks on the Raft port (%s)"
 )
@@ -51,7 +51,7 @@ class QuorumFrame(enum.IntEnum):
     QUERY = 5
     """Asks for the receiver's status: a number (uint64), which the answer repeats."""
     ANSWER = 6
-    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack."""
+    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack, nothing if there is none."""
 
 
 FORWARD_HEAD: Final = struct.Struct(">BQ")

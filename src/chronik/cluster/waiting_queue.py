@@ -24,12 +24,12 @@ class WaitingQueue:
         return self._turn.locked()
 
     def changed(self) -> None:
-        """Something went away, or nobody needs to wait any more: whoever is first looks again."""
+        """Room may have become free, or waiting may be pointless now: the first waiter checks again."""
         self._changed.set()
 
     async def enter(self, is_room: Callable[[], bool]) -> None:
-        """Return when there is room, after all who came before. The caller must use it in the same turn of
-        the loop: behind it the next one looks."""
+        """Wait for room, in the order of arrival. The caller must use the room in the same turn of the loop,
+        since the next waiter checks right after it."""
         if not self._turn.locked() and is_room():
             return
         self.waits += 1

@@ -20,6 +20,7 @@ from typing import Final
 from chronik import __version__
 from chronik.config import Settings, table
 from chronik.doctor.findings import Finding, ok, unknown, warning, wrong
+from chronik.memory import group_folders, read_number
 from chronik.words import human_bytes
 
 DISK_FREE_WRONG: Final = 0.05
@@ -29,11 +30,6 @@ INODES_FREE_MIN: Final = 10_000
 FILES_WRONG: Final = 1024
 FILES_WARNING: Final = 16_384
 MEMORY_BYTES_MIN: Final = 256 << 20
-_CONTROL_GROUPS: Final = (
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-"""Folder and files of a memory limit below /sys/fs/cgroup, in version 2 and in version 1."""
 BACKLOG: Final = 1024
 """What the listeners ask for; the kernel gives no more than net.core.somaxconn."""
 EARLIEST_PLAUSIBLE_S: Final = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC).timestamp()
@@ -164,7 +160,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _kernel() -> Iterator[Finding]:
-    backlog = _number(Path("/proc/sys/net/core/somaxconn"))
+    backlog = read_number(Path("/proc/sys/net/core/somaxconn"))
     if backlog is None:
         yield unknown("net.core.somaxconn", "cannot be read")
     elif backlog < BACKLOG:
@@ -184,7 +180,7 @@ def _kernel() -> Iterator[Finding]:
         yield ok("memory", f"{human_bytes(available)} available")
 
 
-def available_memory(meminfo: Path, cgroup: Path) -> int | None:
+def available_memory(meminfo: Path, cgroup: Path, own_group: Path = Path("/proc/self/cgroup")) -> int | None:
     """What may still be used: of the machine, or of the control group if that is less.
 
     A control group counts the page cache as used; the kernel gives back what is inactive of it first.
@@ -196,10 +192,10 @@ def available_memory(meminfo: Path, cgroup: Path) -> int | None:
                 found.append(int(line.split()[1]) * 1024)
     except OSError:
         pass
-    for folder, limit_name, used_name, cache_name in _CONTROL_GROUPS:
-        limit, used = _number(cgroup / folder / limit_name), _number(cgroup / folder / used_name)
+    for folder, (_, limit_name, used_name, cache_name) in group_folders(own_group, cgroup):
+        limit, used = read_number(folder / limit_name), read_number(folder / used_name)
         if limit is not None and used is not None:
-            cache = _statistic(cgroup / folder / "memory.stat", cache_name)
+            cache = _statistic(folder / "memory.stat", cache_name)
             found.append(max(0, limit - max(0, used - cache)))
     return min(found, default=None)
 
@@ -211,13 +207,6 @@ def _statistic(path: Path, name: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # "max" in a control group without a limit
-        return None
 
 
 def _certificates(settings: Settings) -> Iterator[Finding]:

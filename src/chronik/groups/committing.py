@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from chronik.coordinators.journal import AppendResult
+from chronik.groups.classic_group import ClassicGroup, State
 from chronik.groups.consumer_group import ConsumerGroup
-from chronik.groups.group import Group, State
 from chronik.groups.offsets import GROUP_BYTES, OffsetAndMetadata
 from chronik.groups.records import Key, OffsetKey, encode_committed
 from chronik.groups.shard import AnyGroup, GroupShard
@@ -134,7 +134,7 @@ def _check(shard: GroupShard, commit: OffsetCommit) -> None:
         # A member of a group that does not exist (any more).
         knows = commit.knows_member_epochs and not is_transactional
         raise RequestError(ErrorCode.group_id_not_found if knows else ErrorCode.illegal_generation) from None
-    if isinstance(group, Group):
+    if isinstance(group, ClassicGroup):
         group.check_commit(
             commit.member_id,
             commit.instance_id,
@@ -207,7 +207,9 @@ def expire_offsets(shard: GroupShard, topics: Topics) -> None:
         read = frozenset() if group is None else _topics_read(group, topics)
         if group is None or not group.members:
             since = (
-                shard.wall_ms() - (shard.now_ms() - group.state_since_ms) if isinstance(group, Group) else 0
+                shard.wall_ms() - (shard.now_ms() - group.state_since_ms)
+                if isinstance(group, ClassicGroup)
+                else 0
             )
             empty_since_ms: int | None = since
         else:

@@ -18,117 +18,30 @@ writes those records and answers after they are durable.
 
 from __future__ import annotations
 
-import enum
-import hashlib
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
 
-from chronik.groups.assignors import ASSIGNORS, Partition, Partitions
-from chronik.groups.member import MEMBER_OVERHEAD_BYTES
-from chronik.groups.subscriptions import Topics, Visible, held_matches, subscription_bytes, texts_bytes
+from chronik.groups.assignors import Partition, Partitions
+from chronik.groups.classic_member import MEMBER_OVERHEAD_BYTES
+from chronik.groups.consumer_member import NOTHING, PARTITION_BYTES, ConsumerMember, MemberState
+from chronik.groups.consumer_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupConfig,
+    ConsumerHeartbeat,
+    DirtyPart,
+    HeartbeatResult,
+    Part,
+)
+from chronik.groups.consumer_target import (
+    choose_assignor,
+    compute_target,
+    regex_matches,
+    subscribed_names,
+    topics_hash,
+)
+from chronik.groups.subscriptions import Topics, held_matches, subscription_bytes
 from chronik.model import ErrorCode, RequestError, invariant
-
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
-STATIC_LEAVE_EPOCH: Final = -2
-NOTHING: Partitions = frozenset()
-PARTITION_BYTES: Final = 150
-"""A partition in the assignment of a member."""
-
-
-class MemberState(enum.IntEnum):
-    STABLE = 0
-    UNREVOKED = 1
-    UNRELEASED = 2
-
-
-class Part(enum.Enum):
-    """The kinds of records that a group is made of; MEMBER, TARGET and CURRENT exist per member."""
-
-    GROUP = 3
-    MEMBER = 5
-    TARGET_EPOCH = 6
-    TARGET = 7
-    CURRENT = 8
-
-
-class DirtyPart(NamedTuple):
-    part: Part
-    member_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    group_size_max: int = 10_000
-    member_bytes_max: int = 1024 * 1024
-    """Topic names of one member."""
-    assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """Those that members may ask for; the first one is the default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeat:
-    """One request; None means: as before."""
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] | None = None
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    owned: Partitions | None = None
-    client_id: str = ""
-    client_host: str = ""
-    visible: Visible | None = None
-    """Which topics the member may see; None where everybody sees all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResult:
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Partitions | None
-
-
-@dataclass(slots=True, kw_only=True)
-class ConsumerMember:
-    member_id: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: tuple[str, ...] = ()
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    rebalance_timeout_ms: int = 300_000
-    epoch: int = 0
-    previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
-    assigned: Partitions = NOTHING
-    revoking: Partitions = NOTHING
-    """Partitions to revoke. They go to no other member before this one reports that it gave them up."""
-    deadline_ms: int = 0
-    revoke_deadline_ms: int | None = None
-    visible: Visible | None = None
-    """As its last heartbeat said; not in the log. None where all is seen, and before the first heartbeat."""
-    seen: frozenset[str] | None = None
-    """The matches of its regex that the target was computed with; None if that was before a replay."""
-
-    def size_bytes(self) -> int:
-        """What it makes a node remember, about."""
-        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.topic_regex)
-        return (
-            MEMBER_OVERHEAD_BYTES
-            + texts_bytes(*texts, self.client_host, self.server_assignor)
-            + subscription_bytes(self.topic_names)
-            + PARTITION_BYTES * (len(self.assigned) + len(self.revoking))
-        )
 
 
 @dataclass(slots=True)
@@ -318,21 +231,10 @@ class ConsumerGroup:
             self._touch(member, Part.MEMBER)
         return changed
 
-    # -- targets ----------------------------------------------------------------------------------
-
-    def _subscribed(self, member: ConsumerMember, topics: Topics) -> set[str]:
-        """The existing topics that the member wants: those it names and those its regex matches, as far as it
-        may see them."""
-        names = {name for name in member.topic_names if name in topics.by_name}
-        if member.topic_regex:
-            names |= self._matches(member, topics)
-        return names
+    # -- the target -------------------------------------------------------------------------------
 
     def _matches(self, member: ConsumerMember, topics: Topics) -> frozenset[str]:
-        matched = topics.matched[member.topic_regex or ""]
-        if member.visible is not None:
-            return member.visible(matched)
-        return held_matches(matched, self.target, topics) if self._is_filtered else matched
+        return regex_matches(member, topics, self.target, is_filtered=self._is_filtered)
 
     def _is_other_seen(self, member: ConsumerMember, topics: Topics) -> bool:
         """Whether the target was computed with other matches than this member may see now."""
@@ -347,11 +249,10 @@ class ConsumerGroup:
         if topics.version == self._topics_version:
             return False
         self._topics_version = topics.version
-        seen = sorted((name, *topics.by_name[name]) for name in self.subscribed_names(topics))
-        digest = hashlib.blake2b(repr(seen).encode(), digest_size=7).digest()
-        changed = int.from_bytes(digest, "big") != self.metadata_hash
+        present = topics_hash(self.subscribed_names(topics), topics)
+        changed = present != self.metadata_hash
         if changed:
-            self.metadata_hash = int.from_bytes(digest, "big")
+            self.metadata_hash = present
             self.dirty.add(DirtyPart(Part.GROUP, ""))
         return changed
 
@@ -362,25 +263,15 @@ class ConsumerGroup:
             self.dirty.add(DirtyPart(Part.GROUP, ""))
 
     def assignor(self) -> str:
-        votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
-        return votes.most_common(1)[0][0] if votes else self.config.assignors[0]
+        return choose_assignor(self.members.values(), self.config.assignors[0])
 
     def _compute_target(self, topics: Topics) -> None:
         self._have_topics_changed(topics)
-        subscriptions = {
-            member.member_id: frozenset(
-                topics.by_name[name].topic_id for name in self._subscribed(member, topics)
-            )
-            for member in self.members.values()
-        }
+        names = self._names_by_member(topics)
         for member in self.members.values():
             is_seen = self._is_filtered and member.topic_regex
             member.seen = self._matches(member, topics) if is_seen else None
-        wanted = frozenset().union(*subscriptions.values()) if subscriptions else frozenset()
-        counts = {
-            info.topic_id: info.partition_count for info in topics.by_name.values() if info.topic_id in wanted
-        }
-        target = ASSIGNORS[self.assignor()](subscriptions, counts, self.target)
+        target = compute_target(self.assignor(), names, topics, self.target)
         for member_id, partitions in target.items():
             if self.target.get(member_id) != partitions:
                 self.dirty.add(DirtyPart(Part.TARGET, member_id))
@@ -561,7 +452,10 @@ class ConsumerGroup:
 
     def subscribed_names(self, topics: Topics) -> frozenset[str]:
         """The existing topics that members want."""
-        return frozenset().union(*(self._subscribed(member, topics) for member in self.members.values()))
+        return frozenset().union(*self._names_by_member(topics).values())
+
+    def _names_by_member(self, topics: Topics) -> dict[str, frozenset[str]]:
+        return subscribed_names(self.members.values(), topics, self.target, is_filtered=self._is_filtered)
 
     def _touch(self, member: ConsumerMember, *parts: Part) -> None:
         self.dirty.update(DirtyPart(part, member.member_id) for part in parts)

@@ -12,6 +12,8 @@ from chronik.client_state import ClientState
 from chronik.coordinators.coordinator import ShardedCoordinator
 from chronik.coordinators.journal import Journal
 from chronik.coordinators.shards import Replicas
+from chronik.groups.classic_group import ClassicGroup, State
+from chronik.groups.classic_messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
 from chronik.groups.committing import (
     FetchedOffset,
     OffsetCommit,
@@ -21,11 +23,10 @@ from chronik.groups.committing import (
     fetch_offsets,
     forget_topic,
 )
-from chronik.groups.consumer_group import ConsumerGroup, ConsumerHeartbeat, HeartbeatResult
-from chronik.groups.group import Group, State
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_messages import ConsumerHeartbeat, HeartbeatResult
 from chronik.groups.growth_bytes import heartbeat_growth_bytes, join_growth_bytes
 from chronik.groups.matching import TopicMatching
-from chronik.groups.messages import Join, JoinResult, Leave, Persist, Sync, SyncResult
 from chronik.groups.shard import AnyGroup, CoordinatorConfig, GroupShard
 from chronik.groups.subscriptions import Topics, TopicSize
 from chronik.log_lines import RepeatingLine
@@ -166,9 +167,9 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         await shard.write_dirty(group)
         return codes
 
-    def _classic_member_group(self, shard: GroupShard, group_id: str) -> Group:
+    def _classic_member_group(self, shard: GroupShard, group_id: str) -> ClassicGroup:
         group = shard.groups.get(group_id)
-        if not isinstance(group, Group):
+        if not isinstance(group, ClassicGroup):
             raise RequestError(ErrorCode.unknown_member_id)
         return group
 

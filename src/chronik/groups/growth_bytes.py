@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from chronik.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerHeartbeat, ConsumerMember
-from chronik.groups.group import Group
-from chronik.groups.member import Member
-from chronik.groups.messages import Join
+from chronik.groups.classic_group import ClassicGroup
+from chronik.groups.classic_member import Member
+from chronik.groups.classic_messages import Join
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_member import ConsumerMember
+from chronik.groups.consumer_messages import JOIN_EPOCH, ConsumerHeartbeat
 from chronik.groups.shard import AnyGroup
 from chronik.groups.subscriptions import subscription_bytes, texts_bytes
 
@@ -14,7 +16,7 @@ def join_growth_bytes(group: AnyGroup | None, join: Join) -> int:
     """What a JoinGroup needs beyond what its member has already."""
     joining = Member.joining(join, join.member_id).size_bytes()
     present = None
-    if isinstance(group, Group):
+    if isinstance(group, ClassicGroup):
         present = group.members.get(group.static_id(join.instance_id) or join.member_id)
     return joining if present is None else joining + len(present.assignment) - present.size_bytes()
 

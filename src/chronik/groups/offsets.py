@@ -10,7 +10,7 @@ What is kept here is counted: anybody can commit under any group id.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from chronik.client_state import ClientState, Held
@@ -112,9 +112,6 @@ class GroupOffsets:
         self._unstable[tp] -= 1
         if not self._unstable[tp]:
             del self._unstable[tp]
-
-    def pending_producers(self) -> Iterable[int]:
-        return self._pending.keys()
 
     def delete(self, tp: TopicPartition) -> bool:
         """Forget it, as after a tombstone. False: there was nothing."""

@@ -14,8 +14,10 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from chronik.groups.assignors import Partition, Partitions
-from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Part
-from chronik.groups.messages import SavedGroup, SavedMember
+from chronik.groups.classic_messages import SavedGroup, SavedMember
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_member import ConsumerMember, MemberState
+from chronik.groups.consumer_messages import Part
 from chronik.groups.offsets import OffsetAndMetadata
 from chronik.model import TopicPartition
 from chronik.records.fields import FieldReader, FieldWriter

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from chronik.groups.member import MEMBER_OVERHEAD_BYTES, Member
-from chronik.groups.messages import Join
+from chronik.groups.classic_member import MEMBER_OVERHEAD_BYTES, Member
+from chronik.groups.classic_messages import Join
 from chronik.model import ErrorCode, RequestError
 
 

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from chronik.client_state import ClientState
 from chronik.coordinators.journal import AppendResult, Journal
-from chronik.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig, DirtyPart, Part
-from chronik.groups.group import Group, State
-from chronik.groups.messages import Answer, Effect, GroupConfig, Persist
+from chronik.groups.classic_group import ClassicGroup, State
+from chronik.groups.classic_messages import Answer, ClassicGroupConfig, Effect, Persist
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_messages import ConsumerGroupConfig, DirtyPart, Part
 from chronik.groups.offsets import GROUP_BYTES, GroupOffsets
 from chronik.groups.records import (
     GroupKey,
@@ -35,12 +36,12 @@ from chronik.records.reader import Record, read_marker, read_records
 
 log = logging.getLogger(__name__)
 
-AnyGroup: TypeAlias = Group | ConsumerGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig:
-    classic: GroupConfig
+    classic: ClassicGroupConfig
     consumer: ConsumerGroupConfig
     topic_partitions: int
     offset_metadata_bytes_max: int
@@ -73,7 +74,7 @@ class CoordinatorConfig:
     ) -> CoordinatorConfig:
         """From this broker's configs, strongest first."""
         return CoordinatorConfig(
-            classic=GroupConfig(
+            classic=ClassicGroupConfig(
                 session_timeout_ms_min=broker_value("group.min.session.timeout.ms", layers),
                 session_timeout_ms_max=broker_value("group.max.session.timeout.ms", layers),
                 initial_rebalance_delay_ms=broker_value("group.initial.rebalance.delay.ms", layers),
@@ -163,12 +164,12 @@ class GroupShard:
                     offsets.pend(producer_id, tp, committed)
             case GroupKey(group_id):
                 if record.value is None:
-                    if isinstance(self.groups.get(group_id), Group):
+                    if isinstance(self.groups.get(group_id), ClassicGroup):
                         del self.groups[group_id]
                     return
                 saved = decode_group(record.value)
                 saved = replace(saved, state_since_ms=self._to_loop(saved.state_since_ms))
-                self.groups[group_id] = Group.restore(
+                self.groups[group_id] = ClassicGroup.restore(
                     group_id, saved, self.config.classic, now_ms=self.now_ms()
                 )
             case PartKey(group_id, part, _):
@@ -203,7 +204,7 @@ class GroupShard:
             timer.cancel()
         self._timers.clear()
         for group in self.groups.values():
-            if isinstance(group, Group):
+            if isinstance(group, ClassicGroup):
                 self._answer(group.close(ErrorCode.not_coordinator, now_ms=self.now_ms()))
 
     # -- finding ----------------------------------------------------------------------------------
@@ -232,10 +233,10 @@ class GroupShard:
         if group is None:
             if self.offsets_of_existing(group_id).is_empty:
                 raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
-            group = Group(group_id, self.config.classic, now_ms=self.now_ms())
+            group = ClassicGroup(group_id, self.config.classic, now_ms=self.now_ms())
         return group
 
-    def classic(self, group_id: str) -> Group:
+    def classic(self, group_id: str) -> ClassicGroup:
         """The classic group of this id, created if missing. Replaces an empty KIP-848 group."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -247,13 +248,13 @@ class GroupShard:
             del self.groups[group_id]
             group = None
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self.config.classic, now_ms=self.now_ms())
+            group = self.groups[group_id] = ClassicGroup(group_id, self.config.classic, now_ms=self.now_ms())
         group.config = self.config.classic
         return group
 
     def consumer(self, group_id: str, *, create: bool) -> ConsumerGroup:
         group = self.groups.get(group_id)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             if group.state is not State.EMPTY:
                 raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
             if create:
@@ -308,7 +309,7 @@ class GroupShard:
 
     def _keys_of(self, group: AnyGroup) -> list[Key]:
         """All records that the group may have."""
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             return [GroupKey(group.group_id)]
         members = sorted(set(group.members) | set(group.target))
         per_member = (Part.CURRENT, Part.TARGET, Part.MEMBER)
@@ -318,7 +319,7 @@ class GroupShard:
     async def delete(self, group_id: str) -> None:
         """Forget an empty group and its offsets."""
         group = self.find(group_id)
-        if isinstance(group, Group) and group.state is not State.EMPTY:
+        if isinstance(group, ClassicGroup) and group.state is not State.EMPTY:
             raise RequestError(ErrorCode.non_empty_group)
         if isinstance(group, ConsumerGroup) and group.members:
             raise RequestError(ErrorCode.non_empty_group)
@@ -329,7 +330,7 @@ class GroupShard:
         self.drop_offsets(group_id)
         self._stop_timer(group_id)
         self.account(group_id)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             self._answer(group.close(ErrorCode.coordinator_not_available, now_ms=self.now_ms()))
         await self.write([(key, None) for key in keys])
 
@@ -354,7 +355,7 @@ class GroupShard:
 
     # -- performing what a classic group says ---------------------------------------------------------
 
-    def perform(self, group: Group, effects: Sequence[Effect]) -> None:
+    def perform(self, group: ClassicGroup, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Persist):
                 self._persist(group, effect)
@@ -364,7 +365,7 @@ class GroupShard:
             del self.groups[group.group_id]
         self.account(group.group_id)
 
-    def _persist(self, group: Group, persist: Persist) -> None:
+    def _persist(self, group: ClassicGroup, persist: Persist) -> None:
         def done(written: AppendResult) -> None:
             if not self._closed:
                 self.perform(
@@ -409,7 +410,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         if self._closed or group is None:
             return
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             self.perform(group, group.advance(now_ms=self.now_ms()))
             return
         gone = group.advance(now_ms=self.now_ms())

@@ -1,4 +1,5 @@
-"""Makes an authority and certificates of nodes, for who has none (`chronik cluster certs`)."""
+"""Creates a certificate authority and certificates for nodes, for clusters that have none (`chronik cluster
+certs`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS of the links between nodes: whose certificates are shown and believed, read again when they change.
+"""TLS between nodes: the certificate that is shown and those that are accepted, read again when they change.
 
 A node's certificate is bound to its cluster and its id by a URI among its alternative names:
 `chronik://CLUSTER_ID/node/NODE_ID`. Both ends show one that an authority of `node_tls_ca` has signed, and
@@ -58,7 +58,7 @@ class NodeTls:
         self.is_required = is_required
         self._seen = self._look()
         self._refused: tuple[object, ...] = ()
-        """How the files looked when they could not be used: this is logged once."""
+        """State of the files at the last failed reload, so that it is logged once."""
         try:
             self._contexts = self._read()
         except (OSError, ValueError) as error:

@@ -219,8 +219,8 @@ class Acceptor:
             self._links.pop(strangers[0], None)
 
     def _make_room_among_opened(self) -> None:
-        """A node keeps one link of each purpose open: of more, the older ones are dead, or somebody who knows
-        the secret (or needs none) opens them for no good."""
+        """Close a node's older links of the same purpose. It keeps one open, so the older ones are dead, or
+        somebody who knows the secret (or needs none) opens them to use up connections."""
         opened: dict[tuple[NodeId, str], list[Link]] = {}
         for link in self._links:
             if link.opened:

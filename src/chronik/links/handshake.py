@@ -94,11 +94,12 @@ class NodeKey:
 
 
 class LinkIdentity(msgspec.Struct, frozen=True):
-    """What this node is to its peers."""
+    """How this node identifies itself to its peers."""
 
     node_id: NodeId
     secrets: tuple[bytes, ...]
-    """The first is proven, all are believed. `NO_SECRET` asks for nothing and proves nothing."""
+    """The first is the one that this node proves; all are accepted from peers. `NO_SECRET` proves and demands
+    nothing."""
     random_bytes: Callable[[int], bytes]
     key: NodeKey | None = None
     registered_key: Callable[[NodeId], bytes | None] = lambda _node_id: None
@@ -107,7 +108,7 @@ class LinkIdentity(msgspec.Struct, frozen=True):
 
 
 class ProvenPeer(NamedTuple):
-    """Who is at the other end, and what seals the frames to and from there, if something does."""
+    """The peer that has proven who it is, and the seals of both directions, if frames are sealed."""
 
     node_id: NodeId
     purpose: str

@@ -39,6 +39,7 @@ _OWN: Final = frozenset(
 )
 """What each shard has of its own; the file says it in `[[peers]]`."""
 _DIVIDED: Final = (
+    "memory_bytes_max",
     "search_memory_bytes_max",
     "sql_memory_bytes_max",
     "sql_columns_bytes_max",
@@ -112,6 +113,7 @@ def _values(settings: Settings, origins: Mapping[str, str], count: int) -> dict[
             value = getattr(settings, name)
             values[name] = value.resolve() if isinstance(value, Path) else value
     for name in _DIVIDED:
-        values[name] = max(table()[name].rule.minimum or 1, getattr(settings, name) // count)
+        if (whole := getattr(settings, name)) is not None:
+            values[name] = max(table()[name].rule.minimum or 1, whole // count)
     values[SHARDS] = str(count)
     return values

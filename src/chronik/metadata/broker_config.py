@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values
+from chronik.metadata.durability import FLUSH_CONFIGS
 from chronik.metadata.fixed_configs import FIXED, SETTING_OF
 from chronik.metadata.kafka_configs import FIXED_IN_KAFKA, without_effect
 from chronik.metadata.topic_config import TOPIC_CONFIGS, check_topic_conflicts
-from chronik.model import ErrorCode, RequestError
+from chronik.model import WITHOUT_EFFECT, ErrorCode, RequestError
 
 __all__ = ["BROKER_CONFIGS", "READ_ONLY", "broker_value", "check_broker_configs", "check_broker_conflicts"]
 
@@ -22,6 +23,8 @@ _UNITS: Final = {60_000: "minutes", 3_600_000: "hours"}
 def _topic_defaults() -> Iterator[ConfigDef]:
     for topic in TOPIC_CONFIGS.values():
         doc = f"Default of the topic config {topic.name}. {topic.doc}"
+        if topic.name in FLUSH_CONFIGS:
+            doc = f"{WITHOUT_EFFECT}: who gives up acknowledged records says so by topic, with {topic.name}."
         for name, factor in topic.server_names:
             if factor == 1:
                 yield replace(topic, name=name, server_names=(), doc=doc)

@@ -7,7 +7,7 @@ and node keys are left out: there are few, and only nodes make them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.metadata import commands as c
@@ -73,6 +73,10 @@ def partition_bytes(partition: PartitionRegistration) -> int:
     """The same whatever the ISR: it changes too often to be counted each time."""
     moving = len(partition.adding) + len(partition.removing)
     return _PARTITION + _REPLICA * (len(partition.replicas) + moving)
+
+
+def partitions_bytes(partitions: Iterable[PartitionRegistration]) -> int:
+    return sum(map(partition_bytes, partitions))
 
 
 def topic_bytes(name: str, configs: Mapping[str, str]) -> int:

@@ -17,13 +17,26 @@ from chronik.metadata import commands as c
 from chronik.metadata import elections, reassignment
 from chronik.metadata import events as e
 from chronik.metadata.levels import LEVEL_FIRST, refuse_level
+from chronik.metadata.partitions import (
+    assignments,
+    changed_partition,
+    changes,
+    check_replicas,
+    is_alive,
+    new_partitions,
+)
 from chronik.metadata.security import SECURITY_COMMANDS, SecurityState
-from chronik.metadata.sizes import configs_bytes, partition_bytes, resource_bytes, topic_bytes
+from chronik.metadata.sizes import (
+    configs_bytes,
+    partition_bytes,
+    partitions_bytes,
+    resource_bytes,
+    topic_bytes,
+)
 from chronik.metadata.values import Broker, Outcome, PartitionRegistration, Refusal, Topic
 from chronik.model import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
-    NO_LEADER,
     ErrorCode,
     NodeId,
     TopicPartition,
@@ -85,8 +98,7 @@ class ClusterState:
         return topic.partitions[tp.partition]
 
     def is_alive(self, broker_id: NodeId) -> bool:
-        broker = self.brokers.get(broker_id)
-        return broker is not None and not broker.fenced
+        return is_alive(self.brokers, broker_id)
 
     def live_brokers(self) -> list[Broker]:
         return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]
@@ -171,14 +183,14 @@ class ClusterState:
             raise Refusal(ErrorCode.invalid_request, f"Topic id {command.topic_id} is taken.")
         if not command.assignments:
             raise Refusal(ErrorCode.invalid_partitions, "A topic needs at least one partition.")
-        partitions = self._new_partitions(0, command.assignments)
+        partitions = new_partitions(0, command.assignments, self.brokers)
         topic = Topic(
             name=command.name, topic_id=command.topic_id, partitions=partitions, configs=dict(command.configs)
         )
         self.topics[topic.name] = topic
         self.topic_names[topic.topic_id] = topic.name
-        self.config_bytes += topic_bytes(topic.name, topic.configs) + _bytes_of(partitions)
-        return [e.TopicCreated(topic=topic.name, topic_id=topic.topic_id), *_assigned(topic, partitions)]
+        self.config_bytes += topic_bytes(topic.name, topic.configs) + partitions_bytes(partitions)
+        return [e.TopicCreated(topic=topic.name, topic_id=topic.topic_id), *assignments(topic, partitions)]
 
     def _add_partitions(self, command: c.AddPartitions, index: int) -> Iterable[e.Event]:
         topic = self._known_topic(command.topic_id)
@@ -187,41 +199,16 @@ class ClusterState:
                 ErrorCode.invalid_partitions,
                 f"Topic '{topic.name}' has {len(topic.partitions)} partitions by now.",
             )
-        partitions = self._new_partitions(command.first_partition, command.assignments)
+        partitions = new_partitions(command.first_partition, command.assignments, self.brokers)
         self._replace(topic, partitions=topic.partitions + partitions)
-        self.config_bytes += _bytes_of(partitions)
-        return _assigned(topic, partitions)
-
-    def _new_partitions(
-        self, first: int, assignments: tuple[tuple[NodeId, ...], ...]
-    ) -> tuple[PartitionRegistration, ...]:
-        partitions = []
-        for number, replicas in enumerate(assignments, first):
-            self._check_replicas(replicas)
-            isr = tuple(replica for replica in replicas if self.is_alive(replica))
-            if not isr:
-                raise Refusal(
-                    ErrorCode.invalid_replica_assignment, f"No broker of {list(replicas)} is alive to lead."
-                )
-            partitions.append(
-                PartitionRegistration(partition=number, replicas=replicas, isr=isr, leader=isr[0])
-            )
-        return tuple(partitions)
-
-    def _check_replicas(self, replicas: tuple[NodeId, ...]) -> None:
-        if not replicas or len(set(replicas)) != len(replicas):
-            raise Refusal(
-                ErrorCode.invalid_replica_assignment, f"{list(replicas)} is not a list of replicas."
-            )
-        unknown = [replica for replica in replicas if replica not in self.brokers]
-        if unknown:
-            raise Refusal(ErrorCode.invalid_replica_assignment, f"Brokers {unknown} are not registered.")
+        self.config_bytes += partitions_bytes(partitions)
+        return assignments(topic, partitions)
 
     def _delete_topic(self, command: c.DeleteTopic, index: int) -> Iterable[e.Event]:
         topic = self._known_topic(command.topic_id)
         del self.topics[topic.name]
         del self.topic_names[topic.topic_id]
-        self.config_bytes -= topic_bytes(topic.name, topic.configs) + _bytes_of(topic.partitions)
+        self.config_bytes -= topic_bytes(topic.name, topic.configs) + partitions_bytes(topic.partitions)
         count = len(topic.partitions)
         return [e.TopicDeleted(topic=topic.name, topic_id=topic.topic_id, partition_count=count)]
 
@@ -232,7 +219,7 @@ class ClusterState:
                 ErrorCode.invalid_update_version,
                 f"Partition epoch is {old.partition_epoch}, not {command.partition_epoch}.",
             )
-        return self._put(topic, old, self._changed(old, command))
+        return self._put(topic, old, changed_partition(old, command, self.brokers))
 
     def _reassign(self, command: c.Reassign, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
@@ -240,7 +227,7 @@ class ClusterState:
             raise Refusal(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
         target = reassignment.original_of(old) if command.target is None else command.target
         if command.target is not None:
-            self._check_replicas(target)
+            check_replicas(target, self.brokers)
         new = reassignment.begin(old, target, self.is_alive)
         if new is None:
             raise Refusal(
@@ -256,32 +243,7 @@ class ClusterState:
             changing = self._changing[topic.topic_id] = list(topic.partitions)
         changing[old.partition] = new
         self.config_bytes += partition_bytes(new) - partition_bytes(old)
-        return _changes(topic, old, new)
-
-    def _changed(self, old: PartitionRegistration, command: c.ChangePartition) -> PartitionRegistration:
-        leader = command.leader if command.leader is not None else old.leader
-        isr = command.isr if command.isr is not None else old.isr
-        if command.unclean and leader not in isr:
-            isr = (leader,)
-        self._check_isr(old, isr)
-        if leader != NO_LEADER and (
-            leader not in isr or (leader != old.leader and not self.is_alive(leader))
-        ):
-            raise Refusal(ErrorCode.eligible_leaders_not_available, f"Broker {leader} cannot lead now.")
-        return msgspec.structs.replace(
-            old,
-            isr=isr,
-            leader=leader,
-            leader_epoch=old.leader_epoch + (leader != old.leader or command.bump_leader_epoch),
-            partition_epoch=old.partition_epoch + 1,
-        )
-
-    def _check_isr(self, old: PartitionRegistration, isr: tuple[NodeId, ...]) -> None:
-        if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(old.replicas):
-            raise Refusal(ErrorCode.invalid_request, f"{list(isr)} is no ISR of {list(old.replicas)}.")
-        fenced = [member for member in isr if member not in old.isr and not self.is_alive(member)]
-        if fenced:
-            raise Refusal(ErrorCode.ineligible_replica, f"Brokers {fenced} are fenced.")
+        return changes(topic, old, new)
 
     def _set_configs(self, command: c.SetConfigs, index: int) -> Iterable[e.Event]:
         if command.resource_type == c.TOPIC_RESOURCE:
@@ -369,7 +331,7 @@ class ClusterState:
                     partitions = partitions or list(topic.partitions)
                     partitions[place] = new = reassignment.complete(new, self.is_alive)
                     self.config_bytes += partition_bytes(new) - partition_bytes(old)
-                    events += _changes(topic, old, new)
+                    events += changes(topic, old, new)
             if partitions is not None:
                 self._replace(topic, partitions=tuple(partitions))
         return events
@@ -480,48 +442,11 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
 }
 
 
-def _bytes_of(partitions: Iterable[PartitionRegistration]) -> int:
-    return sum(map(partition_bytes, partitions))
-
-
 def _bereft(
     topic: Topic, old: PartitionRegistration, gone: NodeId, is_alive: elections.IsAlive
 ) -> PartitionRegistration | None:
     fewer = reassignment.without_replica(old, gone, is_alive)
     return fewer if fewer is not None else elections.without(topic, old, gone, is_alive)
-
-
-def _assigned(topic: Topic, partitions: Iterable[PartitionRegistration]) -> list[e.Event]:
-    return [
-        e.PartitionAssigned(
-            tp=TopicPartition(topic.name, new.partition),
-            topic_id=topic.topic_id,
-            replicas=new.replicas,
-            previous=None,
-        )
-        for new in partitions
-    ]
-
-
-def _changes(topic: Topic, old: PartitionRegistration, new: PartitionRegistration) -> list[e.Event]:
-    tp, topic_id = TopicPartition(topic.name, new.partition), topic.topic_id
-    events: list[e.Event] = []
-    if (new.replicas, new.adding, new.removing) != (old.replicas, old.adding, old.removing):
-        events.append(
-            e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
-        )
-    if new.leader_epoch != old.leader_epoch:
-        events.append(
-            e.LeaderChanged(tp=tp, topic_id=topic_id, leader=new.leader, leader_epoch=new.leader_epoch)
-        )
-    if new.isr != old.isr:
-        events.append(e.IsrChanged(tp=tp, topic_id=topic_id, isr=new.isr, previous=old.isr))
-    if not events:
-        # Only the partition epoch changed: the leader needs it for its next ChangePartition.
-        events.append(
-            e.PartitionAssigned(tp=tp, topic_id=topic_id, replicas=new.replicas, previous=old.replicas)
-        )
-    return events
 
 
 def _merged(old: Mapping[str, str], command: c.SetConfigs) -> dict[str, str]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values, parse_int
+from chronik.metadata.durability import FLUSH_CONFIGS, SYNCED, Durability
 from chronik.metadata.kafka_configs import without_effect
 from chronik.model import WITHOUT_EFFECT, ErrorCode, RequestError
 
@@ -83,14 +84,18 @@ _DEFINITIONS: Final = (
         "flush.messages",
         LONG_MAX,
         "log.flush.interval.messages",
-        f"{WITHOUT_EFFECT}: every acknowledged record is synced already, so any upper bound holds.",
+        "Set on the topic itself to a number above 1, it relaxes durability: a write is acknowledged from "
+        "the page cache, and synced before this many records of a partition are not, or after a minute. "
+        "Other values, and defaults of brokers, relax nothing: writes are synced before that.",
         low=1,
     ),
     _long(
         "flush.ms",
         LONG_MAX,
         "log.flush.interval.ms",
-        f"{WITHOUT_EFFECT}: every acknowledged record is synced already, so any upper bound holds.",
+        "Set on the topic itself to a number above 0, it relaxes durability: a write is acknowledged from "
+        "the page cache, and synced within this time, or a minute if that is less. "
+        "Other values, and defaults of brokers, relax nothing: writes are synced before that.",
     ),
     _int(
         "index.interval.bytes",
@@ -272,6 +277,8 @@ class TopicConfig:
     segment_ms: int
     unclean_leader_election_enable: bool
     searchable: bool
+    durability: Durability = field(init=False, default=SYNCED)
+    """Out of the topic's own flush.ms and flush.messages alone: the defaults of brokers relax nothing."""
     is_compacted: bool = field(init=False)
     stamps_append_time: bool = field(init=False)
 
@@ -295,7 +302,11 @@ class TopicConfig:
         values = {}
         for name, definition in _VIEWED.items():
             values[_attribute(name)] = _first_valid(definition, overrides, broker_defaults)
-        return TopicConfig(**values)
+        config = TopicConfig(**values)
+        flush_ms, flush_messages = (_first_valid(_VIEWED[name], overrides, ()) for name in FLUSH_CONFIGS)
+        durability = Durability.of(flush_ms=flush_ms, flush_messages=flush_messages)
+        object.__setattr__(config, "durability", durability)
+        return config
 
 
 def _first_valid(

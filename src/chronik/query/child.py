@@ -45,7 +45,7 @@ from chronik.query.messages import (
     read_frame,
     write_frame,
 )
-from chronik.query.priority import give_way
+from chronik.query.priority import be_first_to_go, give_way
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 from chronik.query.skipping import Skipped
@@ -132,7 +132,9 @@ class Child:
         options = ClientOptions(
             client_id="chronik-query",
             deadline_ms=30_000,
-            tls=lambda: self._tls,  # what is believed may change while the client is open, and the login too
+            tls=lambda: (
+                self._tls
+            ),  # the trusted certificates and the login may change while the client is open
             login=lambda: self._login,
         )
         return Cluster([BrokerAddress(self._options.host, self._options.port)], options)
@@ -396,6 +398,7 @@ if __name__ == "__main__":
         stream=sys.stderr,
     )
     give_way()
+    be_first_to_go()
     gc.set_threshold(GARBAGE_OBJECTS)
     code = 0
     try:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import tantivy
 
-from chronik.query.dsl import (
+from chronik.query.dsl_values import (
     DATE,
     NUMBERS,
     analyzer,

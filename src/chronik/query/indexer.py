@@ -15,93 +15,35 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from chronik.client import Cluster, Consumer, Fetched, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ChronikError, TopicPartition
 from chronik.query.index import IndexDamaged, TopicIndex
+from chronik.query.indexed_topic import IndexedTopic
 from chronik.query.messages import Assignment, IndexProgress, LogLosses, Logs, PartitionProgress
 from chronik.query.pacing import IndexerPace
 from chronik.query.rechecking import Rechecking, is_stale
 from chronik.query.skipping import Skipped, readable_rows
 from chronik.query.tail import Tail
 
-__all__ = ["IndexedTopic", "Indexer"]
+__all__ = ["Indexer"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 POLL_MS: Final = 200
-COMMIT_SECONDS: Final = 0.3
-COMMIT_SECONDS_MAX: Final = 2.0
-LEFT_PER_SECOND: Final = 100_000
-COMMIT_RECORDS: Final = 500_000
 TAILS_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes that are read ahead of the indexes."""
 ROWS_AT_ONCE: Final = 2_000
 REST_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
-
-
-@dataclass(slots=True)
-class IndexedTopic:
-    """A searchable topic and how far its index is."""
-
-    name: str
-    topic_id: str
-    index: TopicIndex
-    positions: dict[int, int] = field(default_factory=dict)
-    """What was added; the index finds it after the next commit."""
-    tails: dict[int, Tail] = field(default_factory=dict)
-    targets: dict[int, int] = field(default_factory=dict)
-    """A partition is ready once it has reached the end that the log had when indexing began."""
-    starts: dict[int, int] = field(default_factory=dict)
-    """Log start offsets. Documents before them are not found, and will be deleted from the index."""
-    documents: dict[int, int] = field(default_factory=dict)
-    replaced: dict[int, int] = field(default_factory=dict)
-    rechecked: dict[int, int] = field(default_factory=dict)
-    recount: set[int] = field(default_factory=set)
-    """Partitions that lost documents since the last commit."""
-    committed_at: float = 0.0
-    is_gone: bool = False
-    """Its index was thrown away."""
-
-    @property
-    def by_partition(self) -> tuple[dict[int, Any], ...]:
-        kept = self.positions, self.tails, self.targets, self.starts, self.documents
-        return *kept, self.replaced, self.rechecked
-
-    @property
-    def committed(self) -> Mapping[int, int]:
-        """Up to where the index finds everything."""
-        return self.index.snapshot.reached
-
-    def is_ready(self, partition: int) -> bool:
-        return partition in self.committed and self.committed[partition] >= self.targets.get(partition, 0)
-
-    def learn_start(self, partition: int, start: int) -> None:
-        """The log start has moved. Ignored for partitions that are not indexed here."""
-        if start > self.starts.get(partition, start):
-            self.starts[partition] = start
-            self.tails[partition].skip_to(start)
-
-    @property
-    def is_behind(self) -> bool:
-        return any(tail.next_part(self.positions[number]) for number, tail in self.tails.items())
-
-    def is_due(self, now: float) -> bool:
-        """Commits are rarer while more is left to index: each one stops indexing, and its segments must be
-        merged later."""
-        left = sum(tail.position - self.positions[number] for number, tail in self.tails.items())
-        seconds = min(COMMIT_SECONDS + left / LEFT_PER_SECOND, COMMIT_SECONDS_MAX)
-        return now - self.committed_at >= seconds or self.index.pending >= COMMIT_RECORDS
 
 
 class Indexer:
@@ -256,7 +198,7 @@ class Indexer:
                     self._arrived.set()
                     rechecking.cancel()
                     await asyncio.wait({feeding, rechecking})
-                    await self._on_thread(lambda: None)  # what was begun there is over
+                    await self._on_thread(lambda: None)  # the work that was begun there has ended
                     for task in (feeding, rechecking):
                         if not task.cancelled():
                             task.result()

@@ -1,4 +1,5 @@
-"""Search and SQL are an extra: a broker alone does not need what they need."""
+"""Whether the libraries of search and SQL are installed: they are an extra that a broker alone does not
+need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room that SQL may take on the node's disk, which it shares with the WAL.
+"""How much of the node's disk SQL may use, which it shares with the WAL.
 
 Columns of topics are kept for the next query. When they are more than their budget, or the disk is nearly
 full, those that no query has used for longest go first; columns that a running query reads stay.
@@ -39,14 +39,14 @@ class KeptColumns:
         self._root = root
         self._bytes_max = bytes_max
         self._disk = threading.Lock()
-        """Of those who look for, measure or delete files, which takes a while. Taken before `_lock`."""
+        """Held while files are searched, measured or deleted, which takes a while. Taken before `_lock`."""
         self._lock = threading.Lock()
-        """Of what is known about them. Never held while files are touched: the event loop takes it, too."""
+        """Guards the fields below. Never held while files are touched, since the event loop takes it too."""
         self._topics: dict[str, TopicColumns] = {}
         self._users: Counter[str] = Counter()
         """Running queries by name of the topic's folder."""
         self._used: dict[str, int] = {}
-        """By folder, the number of its last use; of a former process, nothing."""
+        """By folder, the number of its last use in this process."""
         self._uses = itertools.count(1)
         self.bytes = 0
         """When a query last wrote columns."""

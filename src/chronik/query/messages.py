@@ -1,4 +1,4 @@
-"""What the node and its child say to each other: frames of msgpack on a pair of pipes."""
+"""The messages between the node and its child: frames of msgpack on a pair of pipes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Stuck(QueryError):
 
 
 async def ended(work: asyncio.Future[Any], seconds: float) -> bool:
-    """Whether it ends within this time, even if the waiting task is cancelled meanwhile."""
+    """Wait until `work` has ended, even if the waiting task is cancelled. False if that takes longer."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not work.done() and (left := deadline - loop.time()) > 0:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([work], timeout=left)
     if work.done() and not work.cancelled():
-        work.exception()  # what it failed with was our doing
+        work.exception()  # it failed because it was cancelled here
     return work.done()
 
 

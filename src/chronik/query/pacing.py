@@ -1,8 +1,8 @@
 """When the indexer pauses: while others need the processors, up to a limit of time and of backlog.
 
-A low priority alone does not do: whoever gets only what others leave still takes their caches, and a thread
-without a core may hold the interpreter's lock, for which searches then wait. Searches find what is not
-indexed yet, so the indexer can as well sleep.
+A low priority alone is not enough: the indexer would still fill the others' caches, and while it waits for a
+core it may hold the interpreter's lock, for which searches then wait. Searches find records that are not
+indexed yet, so the indexer may sleep instead.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 __all__ = ["IndexerPace", "Processors"]
 
 SECONDS_MAX: Final = 10.0
-"""How long it stands back before it works without a pause until it has caught up."""
+"""Longest pause. After it the indexer works without a pause until it has caught up."""
 BACKLOG_BYTES_MIN: Final = 1024 * 1024
 """Backlogs below this are indexed without a pause."""
 BACKLOG_BYTES_MAX: Final = 128 * 1024 * 1024
 FREE_MIN: Final = 1.0
-"""Processors that others leave: with fewer it is in their way."""
+"""With fewer free processors than this the indexer pauses."""
 LOOK_SECONDS: Final = 0.1
 RECENT_SECONDS: Final = 0.3
 """Longest interval that one sample may cover. After a longer one no processor counts as free until the next
@@ -31,7 +31,7 @@ _STAT: Final = Path("/proc/stat")
 
 
 class Processors:
-    """How many processors others left free in the last moments; as many as there are where nobody knows."""
+    """How many processors others left free lately; all of them where the system does not tell."""
 
     def __init__(self) -> None:
         self._ticks = os.sysconf("SC_CLK_TCK")
@@ -39,7 +39,7 @@ class Processors:
         self._seen = self._look()
 
     def _look(self) -> tuple[float, float, float]:
-        """The time, what all processors together rested until then, and what this process has used."""
+        """The time, the idle time of all processors together, and the processor time of this process."""
         try:
             fields = _STAT.read_bytes().split(b"\n", 1)[0].split()
             rested = (int(fields[4]) + int(fields[5])) / self._ticks
@@ -76,7 +76,7 @@ class IndexerPace:
         self._in_a_hurry = False
 
     def hurry(self) -> None:
-        """Somebody waits for the index: no waiting for free processors until it has caught up."""
+        """Somebody waits for the index: do not pause until it has caught up."""
         self._in_a_hurry = True
 
     def rest(self) -> None:

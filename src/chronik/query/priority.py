@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import struct
+from pathlib import Path
 from typing import Final
 
 NICENESS: Final = 15
@@ -14,6 +15,9 @@ NICENESS: Final = 15
 SLICE_SECONDS: Final = 0.1
 """How long it asks to run in one go, the longest that Linux grants. Whoever wakes and asks for less takes the
 core at once; with equal slices a broker that wakes waits for the end of this one's, some milliseconds."""
+
+OOM_SCORE: Final = 500
+"""Counts like half of the memory there is, in the system's choice of whom to end."""
 
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 """Linux's number of the call; neither Python nor libc has a name for it."""
@@ -26,6 +30,12 @@ def give_way() -> None:
     if not _ask_for_slice():
         with contextlib.suppress(OSError):
             os.nice(NICENESS)
+
+
+def be_first_to_go() -> None:
+    """Where memory runs out, the system ends this process before the broker, which starts another one."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
 
 
 def _ask_for_slice() -> bool:

@@ -1,7 +1,7 @@
 """The node's side of one child process: starts it when needed, asks it, replaces it when it fails.
 
-Only bytes on pipes connect the two. Whatever ends the conversation ends the child, fails the questions that
-it had, and starts the next one: its death, bytes that make no sense, silence, work that does not stop.
+Only bytes on pipes connect the two. The child is replaced, and the questions that it had fail, when it dies,
+sends bytes that make no sense, falls silent, or goes on with work that was cancelled.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class QueryProcess:
         `silence_cpu_seconds_max` is how much processor time it may use without a word. A busy machine does
         not shorten it, so it can be shorter than `SILENCE_SECONDS_MAX`.
 
-        `on_abandoned` hears of answers that came when nobody waited for them any more.
+        `on_abandoned` is called with answers for which nobody waits any more.
         """
         self.kind = kind
         self._options = options
@@ -273,7 +273,7 @@ class QueryProcess:
             self._on_abandoned(answer.id)
 
     async def _watch(self) -> None:
-        """Raises TimeoutError when the process is of no use any more."""
+        """Raises TimeoutError when the process is silent for too long or does not stop cancelled work."""
         loop = asyncio.get_running_loop()
         last_heard_at, cpu_at_last_word, asleep = -1.0, 0.0, 0
         while True:

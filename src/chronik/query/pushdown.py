@@ -1,7 +1,8 @@
 """What a SQL query needs, read from DuckDB's own syntax tree: tables, and which offsets and times of them.
 
 Only what certainly holds is pushed down: comparisons joined by AND in the WHERE of a query over one table.
-Everything else reads the whole topic; the query itself still filters, so a missed chance costs time only.
+Everything else reads the whole topic. The query itself still filters, so what is not pushed down only costs
+time.
 """
 
 from __future__ import annotations
@@ -42,10 +43,6 @@ class RowBounds:
     first_offset: int = 0
     end_offset: int = _INT64_MAX
     first_timestamp_ms: int | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return self == RowBounds()
 
 
 @dataclass(frozen=True, slots=True)

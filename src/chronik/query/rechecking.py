@@ -77,7 +77,7 @@ class Rechecking:
         self._on_thread = on_thread
 
     async def run(self) -> None:
-        """For ever. What fails is tried again; a damaged index is somebody else's to mend."""
+        """Runs until cancelled. Errors are retried; a damaged index is left to the indexer."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for work in list(self._due()):

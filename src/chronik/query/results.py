@@ -1,4 +1,4 @@
-"""Rows of a query to a file, as JSON, CSV or Arrow: a few at a time, within a budget of bytes.
+"""Writes the rows of a query to a file as JSON, CSV or Arrow: a few at a time, within a budget of bytes.
 
 Rows are taken from DuckDB only as fast as they are written, so what is cut off is never computed and memory
 holds a few of them. The node sends the file on without reading what is in it.
@@ -57,7 +57,7 @@ class ResultFile:
         return True
 
     def put(self, data: bytes) -> None:
-        """Ignores the limit: the end of a result is small."""
+        """Write these bytes whatever the limit is: the end of a result is small."""
         self.left -= len(data)
         self._file.write(data)
 

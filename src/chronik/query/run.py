@@ -86,7 +86,7 @@ class QueryRun:
         self._sources: list[str] = []
         self._files: list[Path] = []
         self._spill = root / SPILL / uuid.uuid4().hex
-        """Of this query alone, since DuckDB lets a query read what is in its folder for temporary files."""
+        """One folder per query, since DuckDB lets a query read its folder for temporary files."""
         self._spill.parent.mkdir(exist_ok=True)
         self._once: list[Path] = [self._spill]
         self.held: list[TopicColumns] = []
@@ -112,8 +112,8 @@ class QueryRun:
         self.connection.execute(f"SET max_temp_directory_size = '{spill} KiB'")
 
     def seal(self) -> None:
-        """From here on DuckDB may touch only the files of this query's tables. Until here it executes
-        statements of ours and constants of the caller's; behind it, the caller's statement."""
+        """From here on DuckDB may touch only the files of this query's tables. Before this call it executes
+        our statements and the caller's constants; after it, the caller's statement."""
         if self._files:
             allowed = ", ".join(literal(str(path)) for path in self._files)
             self.connection.execute(f"SET allowed_paths = [{allowed}]")
@@ -262,7 +262,7 @@ def _out_of_memory(error: BaseException) -> QueryError:
 
 
 def public(error: BaseException) -> str:
-    """An error as a client may see it: neither where the node's files lie nor how its code is called."""
+    """An error as a client may see it, without paths of the node's files or names of its code."""
     text = _PATHS.sub("…", _TRACE.sub("", str(error)))
     return text[:MESSAGE_CHARS_MAX] or type(error).__name__
 

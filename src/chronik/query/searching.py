@@ -17,7 +17,8 @@ from chronik.client import Fetched
 from chronik.query.dsl import Translator
 from chronik.query.history import History, PublishedIndex
 from chronik.query.index import EVERYTHING, Found, Hit, IndexDamaged, IndexSnapshot, Span, find, snapshot_of
-from chronik.query.indexer import IndexedTopic, Indexer
+from chronik.query.indexed_topic import IndexedTopic
+from chronik.query.indexer import Indexer
 from chronik.query.messages import QueryError
 from chronik.query.request import NATIVE, SearchRequest, SearchResult, sort_key, sort_of
 from chronik.query.tail import Chosen, FetchedBatch, choose, fresh

@@ -1,4 +1,4 @@
-"""Records that cannot be read cost themselves alone: they are skipped, counted, and named once per topic."""
+"""Records that cannot be read are skipped, counted, and logged once per topic; all others are still found."""
 
 from __future__ import annotations
 

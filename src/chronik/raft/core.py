@@ -130,10 +130,12 @@ class RaftCore:
     def forget_leader(self) -> None:
         """There is strong evidence that the leader is dead: listen to candidates before the lease is over.
 
-        The term and the role stay. A leader that lives is known again with its next message.
+        The term and the role stay. A leader that lives is known again with its next message. The caller
+        campaigns when it is this node's turn; the time-out starts again, so that it does not do so before.
         """
         if isinstance(self.role, Follower):
             self.leader_id = None
+            self.reset_election_timer()
 
     # -- outputs
 
@@ -179,7 +181,6 @@ class RaftCore:
                 next=peer.next,
                 state=peer.state,
                 inflight=len(peer.window),
-                inflight_bytes=peer.window.bytes,
                 is_active=peer.is_active,
                 is_learner=node_id in log.membership.learners,
             )

@@ -50,6 +50,8 @@ class RaftConfig:
     """A follower waits this long, and up to twice as long, for its leader. Also the lease: who
     heard from a leader within this time answers no candidate."""
     heartbeat_ticks: int = 1
+    patience_ticks: int = 0
+    """Added to the time-out of a follower that knows a leader, where the driver watches the leader too."""
     max_inflight: int = 256
     """Unacknowledged appends per follower."""
     max_inflight_bytes: int = 16 * 1024 * 1024

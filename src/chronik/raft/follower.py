@@ -26,7 +26,8 @@ class Follower(Role):
     def tick(self) -> None:
         core = self.core
         core.election_elapsed += 1
-        if core.election_elapsed >= core.election_timeout and core.is_promotable:
+        patience = 0 if core.leader_id is None else core.config.patience_ticks
+        if core.election_elapsed >= core.election_timeout + patience and core.is_promotable:
             core.become_pre_candidate()
 
     def on_append(self, message: AppendEntries) -> None:

@@ -60,6 +60,9 @@ class VoteRequest(_Message, frozen=True, kw_only=True):
 
 class VoteResponse(_Message, frozen=True, kw_only=True):
     granted: bool
+    heard_ago: float = 0.0
+    """Seconds since the sender last answered a leader's heartbeat, or led. Set by the driver when the message
+    is sent; 0 where it is not known, which is the safe answer."""
 
 
 class AppendEntries(_Message, frozen=True, kw_only=True):

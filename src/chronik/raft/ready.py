@@ -56,7 +56,6 @@ class FollowerStatus:
     next: int
     state: ProgressState
     inflight: int
-    inflight_bytes: int
     is_active: bool
     is_learner: bool
 

@@ -85,10 +85,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_MASK)
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
-
-    @property
     def last_sequence(self) -> int:
         """Sequence of the last record; the 31-bit counter wraps to 0."""
         if self.base_sequence < 0:

@@ -38,11 +38,12 @@ LOOP_RECORDS_MAX: Final = 5_000
 LOOP_BYTES_MAX: Final = 256 * 1024
 """Decompressed bytes that are looked at on the event loop."""
 LOOP_COMPRESSED_BYTES_MAX: Final = 64 * 1024
-"""A larger compressed batch is taken for one of more than `LOOP_BYTES_MAX` without trying."""
+"""A larger compressed batch counts as one of more than `LOOP_BYTES_MAX` and is not decompressed on the
+loop."""
 
 
 class TooMuchForLoop(Exception):
-    """To look into a batch takes long: `admit` has to be called in an I/O thread."""
+    """Reading the batch's records would block the event loop too long: call `admit` in an I/O thread."""
 
 
 class Admitted(NamedTuple):
@@ -97,7 +98,7 @@ def admit(
 
 
 def _look_into(records: memoryview, header: BatchHeader, is_on_loop: bool) -> bytes:
-    """The decompressed records. The first look decides where it is done: nothing is changed before it."""
+    """Decompress the records. Raises TooMuchForLoop only here, before anything has been changed."""
     if not is_on_loop:
         return body_of(header, records)
     size_max = LOOP_COMPRESSED_BYTES_MAX if header.attributes & COMPRESSION_MASK else LOOP_BYTES_MAX
@@ -137,7 +138,7 @@ def _without_keys(header: BatchHeader, body: bytes) -> InvalidRecords:
 def _with_valid_timestamps(
     records: memoryview, header: BatchHeader, body: bytes, config: TopicConfig, now_ms: int
 ) -> BatchHeader:
-    """Refuse a batch with a record that is too far from now.
+    """Refuse a batch with a timestamp outside the range that the topic allows.
 
     The header has the highest timestamp, but not the lowest: any record may be older than the first.
     """

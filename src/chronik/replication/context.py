@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """Carries what a leader has to its followers."""
+    """Sends a leader's batches and watermarks to its followers."""
 
     def followers_changed(self, partition: Replica) -> None:
-        """The partition leads in another epoch, has other followers, or leads no more."""
+        """The partition's leader epoch, its followers or its role changed."""
 
     def appended(self, partition: Replica) -> None:
-        """There are batches, or a log start, that followers do not have."""
+        """Batches were appended, or the log start moved: followers have to be told."""
 
     def watermark_moved(self, partition: Replica) -> None:
-        """There is a high watermark that followers do not know."""
+        """The high watermark moved: followers have to be told."""
 
     def check_watermark(self, partition: Replica) -> None:
         """Now and then: a follower may have missed the newest high watermark."""
@@ -46,7 +46,7 @@ class Acks(Protocol):
 
 
 class IsrProposals(Protocol):
-    """Has the cluster decide about a partition that this node leads."""
+    """Proposes changes of partitions that this node leads, as metadata commands."""
 
     def propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
         """Ask for another ISR; `Replica.isr_proposal_settled` is called when that is decided."""

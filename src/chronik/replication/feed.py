@@ -227,7 +227,7 @@ class FollowerFeed:
             self._watermark_timer = self._loop.call_later(WATERMARK_SECONDS, self._send_watermarks)
 
     def check_watermark(self, partition: Replica) -> None:
-        """After the event: send the watermark to each follower that does not have the newest one (S25)."""
+        """Periodic check: send the watermark to each follower that was not sent the newest one (S25)."""
         for cursor in self._cursors.get(partition, {}).values():
             if cursor.state is CursorState.FEEDING and cursor.sent_watermark < partition.high_watermark:
                 self._send_watermark_later(partition)
@@ -273,7 +273,7 @@ class FollowerFeed:
             link.outbox.send(_head(FrameType.OPEN, cursor) + opening)
 
     def start(self, cursor: FollowerCursor, start: frames.Start) -> None:
-        """The follower was asked: tell it from where it is fed, and feed it."""
+        """The follower answered OPEN: send START with the offset that it is fed from, then batches."""
         link = cursor.stream.link
         if link is not None:
             cursor.start(start.offset)

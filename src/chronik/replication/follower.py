@@ -50,7 +50,7 @@ class FollowerLinks:
         pressures: tuple[Pressure, ...],
         now_ms: Callable[[], int],
     ) -> None:
-        """While one of `pressures` is full, no link is read that carries batches (S04)."""
+        """While one of `pressures` is full, links that carry batches are not read (S04)."""
         self._by_id = partitions.by_id
         self._pressures = pressures
         self._held_back: dict[Link, None] = {}
@@ -61,7 +61,7 @@ class FollowerLinks:
         self._early_timer: asyncio.TimerHandle | None = None
         self._fed: dict[Link, set[Partition]] = {}
         self.early_count = 0
-        """Openings that came before their metadata."""
+        """OPEN frames that wait for the metadata of their leader epoch."""
 
     async def stop(self) -> None:
         if self._early_timer is not None:
@@ -107,7 +107,7 @@ class FollowerLinks:
             self._refuse(link, head)
 
     def _hold_back(self, link: Link, pressure: Pressure) -> None:
-        """Read no more from this leader: it stops sending when the socket between us is full."""
+        """Stop reading from this leader. It stops sending once the socket's buffers are full."""
         if not self._held_back:
             pressure.when_room(self._relieved)
         self._held_back[link] = None
@@ -176,7 +176,7 @@ class FollowerLinks:
             self._early_timer = self._loop.call_later(EARLY_POLL_SECONDS, self._poll_early)
 
     def partition_assigned(self, partition: Partition) -> None:
-        """Metadata arrived: an opening that waited for it is answered at once."""
+        """The partition's metadata arrived: answer an OPEN frame that waited for it."""
         early = self._early.get((partition.log.topic_id_bytes, partition.tp.partition))
         if early is not None:
             self._try_early(early)

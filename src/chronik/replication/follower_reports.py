@@ -84,7 +84,7 @@ class FollowerReports:
             self._start_from(cursor, start)
 
     async def _start_at_batch(self, link: Link, cursor: FollowerCursor, offset: int) -> None:
-        """The log may start inside a batch, and only whole batches are sent: begin where that one does."""
+        """The log start may lie inside a batch. Only whole batches are sent, so start at its base offset."""
         try:
             run = await reading.read_run(cursor.partition.log, offset, 1)
         except RequestError as error:

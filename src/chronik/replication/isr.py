@@ -1,8 +1,9 @@
 """Who is in sync: the two rules by which a follower joins and leaves the ISR, and how a change is decided.
 
-A leader proposes a change; it is in force once the metadata log has it. Until that is settled the watermark
-counts both, the old ISR and the new: either may be in force. When a node dies or is back, a leader changes
-hundreds of partitions at once: what one turn of the event loop proposes is one entry of the metadata log.
+A leader proposes a change; it is in force once the metadata log has it. Until then the watermark counts the
+members of the old ISR and of the new one, since either may be in force. When a node dies or is back, a leader
+changes hundreds of partitions at once: what one turn of the event loop proposes is one entry of the metadata
+log.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class MetadataIsrProposals:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._gathered: list[_Change] = []
-        """Those of this turn of the event loop."""
+        """Changes gathered in this turn of the event loop."""
         self._tasks = Tasks("ISR")
 
     def propose(self, partition: Replica, isr: tuple[NodeId, ...]) -> None:
@@ -148,7 +149,7 @@ class MetadataIsrProposals:
         )
 
     async def _submit(self, wanted: Sequence[tuple[_Change, ChangePartition]]) -> None:
-        """Whatever comes of it, everybody who waits hears of it."""
+        """Submit the changes. Every waiter gets the outcome, also if submitting fails."""
         batch = Batch(commands=tuple(command for _, command in wanted))
         try:
             outcome = await self._metadata.submit(batch, timeout_s=PROPOSE_SECONDS_MAX)

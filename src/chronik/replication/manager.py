@@ -10,6 +10,7 @@ from uuid import UUID
 
 from chronik.metadata import events as e
 from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
+from chronik.metadata.durability import Durability
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import PartitionRegistration as Assignment
@@ -29,7 +30,8 @@ CHECK_SECONDS: Final = 0.25
 """Interval of `Replica.check_followers`."""
 
 
-def log_config(config: TopicConfig) -> LogConfig:
+def log_config(topic: str, config: TopicConfig) -> LogConfig:
+    durability = Durability.of_topic(topic, config.durability)
     segment_ms = config.segment_ms
     if config.is_compacted:
         # Only closed segments are compacted, so roll a segment before max.compaction.lag.ms is over.
@@ -41,6 +43,8 @@ def log_config(config: TopicConfig) -> LogConfig:
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
+        sync_within_seconds=durability.sync_within_ms / 1000,
+        sync_records=durability.sync_records,
     )
 
 
@@ -57,7 +61,8 @@ class ReplicaManager:
         may_lead: Callable[[], bool],
         lag_seconds_max: float,
     ) -> None:
-        """`may_lead` tells whether the cluster still counts on this node; without it nothing is led."""
+        """`may_lead` tells whether this node may lead now (`cluster.lead_permission`); while it is False no
+        partition is led."""
         self._context = context
         self.repaired = 0
         """Damaged replicas that were cut, to be copied again."""
@@ -133,7 +138,7 @@ class ReplicaManager:
         self._checker = self._loop.call_later(CHECK_SECONDS, self._check_followers)
 
     def synchronize(self) -> None:
-        """Bring every partition in line with the state, whatever was missed."""
+        """Bring every partition in line with the metadata, whichever events were missed."""
         state = self._metadata.state
         for tp, partition in list(self._partitions.items()):
             topic = state.topics.get(tp.topic)
@@ -161,7 +166,7 @@ class ReplicaManager:
                 return
             self._cut_damaged(partition, cut_at)
         config = self._topic_config(tp.topic)
-        opened = self._store.open_log(tp, topic.topic_id, log_config(config))
+        opened = self._store.open_log(tp, topic.topic_id, log_config(tp.topic, config))
         created = Partition(
             tp=tp,
             topic_id=topic.topic_id,
@@ -207,7 +212,7 @@ class ReplicaManager:
             config = self._topic_config(topic)
             for partition in of_topic.values():
                 if partition.config != config:
-                    partition.reconfigure(config, log_config(config))
+                    partition.reconfigure(config, log_config(topic, config))
 
     def _delete(self, topic: str, topic_id: UUID) -> None:
         for partition in list(self._all.by_topic.get(topic, {}).values()):

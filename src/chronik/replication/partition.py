@@ -39,7 +39,6 @@ class Appended(NamedTuple):
     base_offset: int
     next_offset: int
     log_append_time_ms: int
-    is_duplicate: bool
 
 
 class Partition(Replica):
@@ -115,7 +114,7 @@ class Partition(Replica):
         base_offset = self.log.append(records, header, self.leader_epoch, now_ms)
         if self._followers:
             self._feed.appended(self)
-        return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time, False)
+        return Appended(base_offset, base_offset + header.last_offset_delta + 1, append_time)
 
     async def look_into(self, records: memoryview, now_ms: int) -> Admitted:
         """Check a client's batch in an I/O thread. Whatever else `append` checks may change meanwhile."""
@@ -131,7 +130,7 @@ class Partition(Replica):
         base_offset = self.log.append(memoryview(batch), header, self.leader_epoch, now_ms)
         if self._followers:
             self._feed.appended(self)
-        return Appended(base_offset, base_offset + header.last_offset_delta + 1, -1, False)
+        return Appended(base_offset, base_offset + header.last_offset_delta + 1, -1)
 
     def append_restored(self, batches: memoryview, log_end_offset: int, now_ms: int) -> Appended:
         """Leader: put batches of a backup into the log at the offsets that they had; gaps stay gaps.
@@ -157,7 +156,7 @@ class Partition(Replica):
         self.log.append_replicated(batches, now_ms, found)
         if self._followers:
             self._feed.appended(self)
-        return Appended(first, end, -1, False)
+        return Appended(first, end, -1)
 
     def append_replicated(self, link: Link, data: Data, batches: memoryview, now_ms: int) -> bool:
         """Follower: append what the leader sent; False if it does not continue this log."""
@@ -188,7 +187,7 @@ class Partition(Replica):
         )
         if span is None:
             return None
-        return Appended(span.base_offset, span.last_offset + 1, -1, True)
+        return Appended(span.base_offset, span.last_offset + 1, -1)
 
     def when_acked(self, next_offset: int, acks: int, callback: AckCallback) -> None:
         """Call back when records before `next_offset` are durable here (acks=1) or committed (acks=all)."""

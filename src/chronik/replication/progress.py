@@ -23,9 +23,10 @@ class AckTime(NamedTuple):
     """When a follower acknowledged an offset."""
 
     after: float | None
-    """It had not acknowledged it then; None before its first acknowledgement in this epoch."""
+    """The last known time at which the offset was not acknowledged; None if no acknowledgement came
+    before."""
     by: float
-    """It had acknowledged it then."""
+    """The first known time at which it was."""
 
 
 class FollowerProgress:

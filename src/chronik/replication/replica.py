@@ -67,9 +67,11 @@ class Replica:
         "log",
         "node_id",
         "partition_epoch",
+        "read_bytes",
         "replicas",
         "topic_id",
         "tp",
+        "was_relaxed",
     )
 
     def __init__(
@@ -89,6 +91,8 @@ class Replica:
         self.node_id = context.node_id
         self.log = log
         self.config = config
+        self.was_relaxed = config.durability.is_relaxed
+        """Whether a power cut may have taken committed records, now or under an earlier config."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
@@ -106,6 +110,9 @@ class Replica:
         """Follower: where the leader's log starts, as of its last message in this epoch."""
         self._next_log_start = 0
         """Follower: the log start offset that a deletion under way will set; 0 if none is under way."""
+        self.read_bytes = 0
+        """Bytes that Fetch read here for clients since the node started. A request that goes on waiting for
+        more reads them again."""
         self.halted_epoch = NO_EPOCH - 1
         """Leader: the epoch in which an append failed on disk. Requests are refused until the next epoch."""
         self.is_damaged = False
@@ -119,7 +126,8 @@ class Replica:
         self._events = context.watermark_events
         self.leader_epoch_start_offset = 0
         self.high_watermark = max(high_watermark, log.log_start_offset)
-        """Every record before this offset is on every in-sync replica. Moves only in `_raise_watermark`."""
+        """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`;
+        falls only in `_forget_watermark_behind`."""
         self._durable_waiters = AckWaiters()
         self._committed_waiters = AckWaiters()
         self._start_waiters = AckWaiters()
@@ -195,6 +203,7 @@ class Replica:
 
     def reconfigure(self, config: TopicConfig, log_config: LogConfig) -> None:
         self.config = config
+        self.was_relaxed = self.was_relaxed or config.durability.is_relaxed
         self.log.config = log_config
         self._count_replicas()
 
@@ -344,7 +353,7 @@ class Replica:
             log_.restart_at(offset)
             self.high_watermark = max(self.high_watermark, log_.log_start_offset)
         elif offset < log_.log_end_offset:
-            if offset < self.high_watermark:
+            if offset < self.high_watermark and not self.was_relaxed:
                 # Committed records are on every in-sync replica: an honest leader has them.
                 who = f"node {link.peer_id}, epoch {self.leader_epoch}"
                 line = "%s: %s would have committed records dropped (%d < %d)"
@@ -355,9 +364,25 @@ class Replica:
             log_.truncate(offset)
         if offset > log_.log_end_offset:
             return False
+        if self.was_relaxed:
+            self._forget_watermark_behind(offset)
         self.feeder = link
         self._acks.durable(self)
         return True
+
+    def _forget_watermark_behind(self, offset: int) -> None:
+        """Follower: the log of a relaxed topic goes on at `offset`.
+
+        All replicas that were in sync may have lost power at once, and some committed records with it: what
+        an earlier leader said is committed behind this offset is not what the leader has there now.
+        """
+        self.leader_high_watermark = min(self.leader_high_watermark, offset)
+        if self.high_watermark > offset:
+            lost = f"{offset} to {self.high_watermark - 1}"
+            log.error(
+                "%s: offsets %s were committed and are lost: no replica in sync kept power", self.tp, lost
+            )
+            self.high_watermark = offset
 
     def leader_reported(self, high_watermark: int, log_start_offset: int) -> None:
         """Follower: the leader's high watermark, and where its log starts."""
@@ -403,7 +428,7 @@ class Replica:
     # --- the watermark moves -------------------------------------------------------------------------
 
     def _raise_watermark(self, offset: int) -> None:
-        """The only place where the watermark moves (S24)."""
+        """The only place where the watermark rises (S24)."""
         self.high_watermark = offset
         if self._followers:
             self._feed.watermark_moved(self)
@@ -444,7 +469,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Leader: where the logs of all live replicas start, the earliest of them."""
+        """Leader: the lowest log start offset of all live replicas."""
         is_alive = self._context.is_alive
         starts = [one.log_start_offset for peer, one in self._followers.items() if is_alive(peer)]
         return min([self.log.log_start_offset, *starts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 __all__ = ["MESSAGE_BYTES_MAX", "Authenticated", "AuthenticationFailed"]
@@ -25,3 +26,6 @@ class Authenticated(NamedTuple):
     """When the proof itself ends (a token's time); None if it does not."""
     by_token: bool = False
     """By a delegation token: such a session may not make another one."""
+    holds: Callable[[], bool] | None = None
+    """Whether the proof is still good, for logins that may end at any time: those of nodes and their clients,
+    with the node's registration."""

@@ -78,7 +78,7 @@ _REFUSALS: Final = {
 
 
 def may_create(access: Access, topic: str) -> bool:
-    """Whether a topic may be made for this principal, by asking for it or by first use."""
+    """Whether this principal may create the topic, by CreateTopics or by first use."""
     return (
         access.is_open
         or access.on_cluster(Operation.CREATE)
@@ -114,7 +114,7 @@ class Authorizer:
         self.generation = 0
         """Goes up with every change of the ACLs."""
         self.denied = 0
-        """Questions answered with no, those that were remembered left out."""
+        """Decisions against a principal; repeated ones that were remembered do not count again."""
         metadata.bus.listen(self._on_event)
 
     def _on_event(self, event: Event) -> None:
@@ -145,7 +145,7 @@ class Authorizer:
         return principal in self._super_users
 
     def access(self, principal: str, host: str, *, is_audited: bool = True) -> Access:
-        """`is_audited=False` where somebody else notes refusals."""
+        """`is_audited=False` if the caller writes refusals to the audit log itself."""
         return Access(self, principal, host, self.audit if is_audited else None)
 
 
@@ -155,7 +155,7 @@ class Access:
     __slots__ = ("_audit", "_authorizer", "_decided", "_generation", "_visible", "host", "principal")
 
     is_open: bool = False
-    """Whether nothing is decided here at all."""
+    """True if everything is allowed, so that callers need not ask."""
 
     def __init__(
         self, authorizer: Authorizer, principal: str, host: str, audit: AuditTrail | None = None
@@ -227,7 +227,7 @@ class Access:
 
 
 class Everything(Access):
-    """Of everybody, where there is no authorizer, and of API keys that may do everything."""
+    """The access of everybody where there is no authorizer, and of API keys that may do everything."""
 
     __slots__ = ()
     is_open = True
@@ -244,7 +244,8 @@ class Everything(Access):
 
 
 class Granted(Access):
-    """Of somebody whose rights are not ACLs but these operations, on every resource of these types."""
+    """The access of somebody whose rights are not ACLs but these operations, on every resource of these
+    types."""
 
     __slots__ = ("_kinds", "_operations")
     is_super = False

@@ -44,7 +44,7 @@ class AuditTrail:
         self._now_ms = now_ms
         self.is_on = is_on
         self.with_changes = is_on and with_changes
-        """Whether what was allowed is noted, too."""
+        """Whether allowed changes are noted too, not only refusals."""
         self._waiting: dict[tuple[str, str, str, str, str, bool], tuple[int, int]] = {}
         self.dropped = 0
         self.on_entry: Callable[[], None] = _nobody

@@ -30,8 +30,8 @@ CHANGES: Final = frozenset(
         *(ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER),
     }
 )
-"""APIs that the audit log notes when they changed something. Transaction markers are noted of users only, who
-end a transaction by force."""
+"""APIs whose changes the audit log notes. Transaction markers are noted only of users, who end a transaction
+by force; nodes write them for every transaction."""
 
 _LISTS: Final = (
     *(
@@ -170,4 +170,4 @@ _PARTS: Final[Mapping[ApiKey, Callable[[Any, _Fields], Iterator[_Part]]]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _each("results", "user"),
     ApiKey.WRITE_TXN_MARKERS: _markers,
 }
-"""How answers are read that say something about each part of a request; the others have one error code."""
+"""How to read answers that report each part of a request. All other answers have one error code."""

@@ -18,7 +18,8 @@ from chronik.metadata.commands import (
 from chronik.metadata.group_config import check_group_configs
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError, check_name_bytes
-from chronik.server.dispatch import Reply, RequestContext, error_of, reply
+from chronik.server.dispatch import Reply, RequestContext, reply
+from chronik.server.errors import error_of
 from chronik.server.internal_topics import check_internal_configs
 from chronik.server.services import Services
 
@@ -84,7 +85,8 @@ async def alter_resources(
 def set_configs(
     services: Services, resource_type: int, name: str, values: dict[str, str | None], *, replace: bool
 ) -> SetConfigs:
-    """The command, once every value that stays is known to be valid and to fit the others."""
+    """The command that sets the configs. RequestError if a resulting value is invalid or contradicts
+    another."""
     kept = {key: value for key, value in values.items() if value is not None}
     present = {} if replace else services.state.configs(resource_type, name)
     after = {key: value for key, value in {**present, **values}.items() if value is not None}

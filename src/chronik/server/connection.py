@@ -201,7 +201,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it has still to say who it is."""
+        """Whether the client has not logged in yet."""
         return self._session is not None and not self._session.is_authenticated
 
     def _on_frame(self, frame: memoryview) -> None:
@@ -229,6 +229,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             header, offset = parse_request_header(frame)
             if not session.serves(header.api_key):
                 raise PeerError(f"{header.api_key.name} without a login")
+            session.count_request()
         slot.api_key = header.api_key
         self._client_id = header.client_id or ""
         start = partial(self._read_and_start, header, frame, offset, slot)

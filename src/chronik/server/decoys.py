@@ -1,9 +1,9 @@
 """Credentials of users that do not exist: a login goes its whole way with them, and nobody learns who exists.
 
 A decoy has to be the same on every node and after a restart, and to look like a credential of the cluster's
-users: a salt of its own for each mechanism, salt and iterations as some user has them. Which user's is drawn
-by the decoy's name, so that a few users more or fewer change few decoys. Users and mechanisms are looked at
-by their names: their order in memory is another one on a node that began with a snapshot.
+users: a salt of its own for each mechanism, salt and iterations as some user has them. The decoy's name
+decides which user's are copied, so that a few users more or fewer change few decoys. Users and mechanisms are
+looked at by their names: their order in memory is another one on a node that began with a snapshot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEY_FILE: Final = "decoy.key"
 _KEY_BYTES: Final = 32
 USERS_LOOKED_AT: Final = 1_000
 LOOK_SECONDS: Final = 1.0
-"""Where there are more users, which of them come first is found out at most this often."""
+"""With more users than that, shapes are counted again at most this often."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 """Apache Kafka's tools make salts of these."""
 
@@ -57,7 +57,7 @@ def decoy_key(settings: Settings, disk: Disk) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """What is to be seen, or measured, of a credential."""
+    """The properties of a credential that a client can see or measure."""
 
     mechanism: str
     iterations: int
@@ -78,7 +78,7 @@ class Decoys:
         self._users = users
         self._now = now
         self._shapes: dict[str, Counter[_Shape]] | None = None
-        """By mechanism; those of the credentials that PLAIN looks at under the empty name."""
+        """How many users have each shape, by mechanism; for PLAIN under the empty name."""
         self._looked_at = 0.0
         self._is_outdated = False
 
@@ -95,7 +95,7 @@ class Decoys:
         return self._make(self._draw("", user, usual), user)
 
     def _draw(self, kind: str, user: str, usual: _Shape) -> _Shape:
-        """One of the shapes that there are, the common ones more often (weighted rendezvous hashing)."""
+        """Choose a shape by the user's name, common shapes more often (weighted rendezvous hashing)."""
         if self._shapes is None or self._is_outdated:
             self._shapes = self._look(self._shapes)
         shapes = self._shapes

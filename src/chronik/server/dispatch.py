@@ -1,10 +1,10 @@
 """From a request to its handler and back: versions, deadlines, and the one table of errors.
 
 Every request goes the same way: it is read (`Dispatcher.read`), it is started (`Dispatcher.start`), it
-answers through its responder. A request that begins like an earlier one of its connection is
-not read again but put together from what is known (`Connection.known`); from `start` on nobody can tell the
-difference. So what decides whether a request may go on stands behind `start`, where `Access` is asked for
-each request: nothing that it decides is kept with a known one.
+answers through its responder. A request that begins like an earlier one of its connection is not read again
+but put together from what is known (`Connection.known`); from `start` on nobody can tell the difference.
+Rights are therefore checked after `start`, where `Access` is asked for each request; its decisions are not
+kept with a known request.
 
 Whatever fails on the way, the request is answered or its connection is closed: later answers wait for it.
 
@@ -28,12 +28,14 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chronik.log_lines import RepeatingLine
-from chronik.model import ErrorCode, PeerError, RequestError, StorageError, Unavailable, invariant, violated
+from chronik.model import ErrorCode, PeerError, invariant, violated
 from chronik.security.principals import ANONYMOUS
 from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
-from chronik.server.call import Call, KnownRequests, Responder
+from chronik.server.call import Call, Responder
 from chronik.server.changes import CHANGES, changed_by, may_have_changed, names_in
+from chronik.server.errors import error_of
 from chronik.server.gate import Needs, Request, pass_gate
+from chronik.server.known_requests import KnownRequests
 from chronik.server.produce_queue import ProduceQueue
 from chronik.server.sasl import Session
 from chronik.server.services import Services
@@ -56,7 +58,6 @@ __all__ = [
     "Reply",
     "RequestContext",
     "Responder",
-    "error_of",
     "handles",
     "handles_hot",
     "reply",
@@ -245,22 +246,6 @@ async def _not_awaited(_request: object, _ctx: RequestContext) -> Reply | None:
     violated("a hot handler is started, not awaited")
 
 
-def error_of(error: Exception, unavailable: ErrorCode) -> tuple[ErrorCode, str | None]:
-    """The table of errors: the code and the message that answer an exception."""
-    match error:
-        case RequestError():
-            return error.code, error.message
-        case Unavailable():
-            return unavailable, str(error)
-        case StorageError():
-            return ErrorCode.kafka_storage_error, str(error)
-        case TimeoutError():
-            return ErrorCode.request_timed_out, "The request was not finished in time."
-        case _:
-            # What went wrong inside is nobody else's business; the log has it.
-            return ErrorCode.unknown_server_error, None
-
-
 class Dispatcher:
     def __init__(self, handlers: Iterable[Handler[Any]], services: Services, *, strict: bool = False) -> None:
         """`strict` looks for fields in replies that no version has; for tests, since it loads all schemas."""
@@ -365,7 +350,8 @@ class Dispatcher:
     async def answer(self, call: Call[Request]) -> bytes | None:
         """The whole response frame, or None if the request gets no answer.
 
-        Whatever the handler fails with becomes a response. Raises what keeps even that from being made.
+        Whatever the handler fails with becomes a response. Raises only if not even an error response can be
+        built.
         """
         handler, context = call.handler, call.context
         is_noted = handler.api_key in CHANGES and self._services.audit.with_changes

@@ -1,6 +1,5 @@
-"""Passwords are hashed, and tokens checked, beside the loop, few at once.
-
-Addresses take turns: none keeps others waiting.
+"""Hashes passwords and checks tokens in threads, a few at once. Addresses take turns, so that none keeps
+others waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class HashQueue:
         may not be served any more."""
         self._check = check
         self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """Who waits, by address; the address whose turn is next comes first."""
+        """Waiters by address, in the order of the addresses' turns."""
         self._waiting = 0
         self._running = 0
 

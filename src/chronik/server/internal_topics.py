@@ -70,14 +70,14 @@ def _invalid(topic: Topic, why: str) -> RequestError:
 
 
 async def mend_internal_topics(services: Services) -> None:
-    """Look at all of them once, when the node starts."""
+    """Check all internal topics when the node starts."""
     for topic in list(services.state.topics.values()):
         if _holds_state(topic.name):
             await mend_internal_topic(services, topic)
 
 
 async def mend_internal_topic(services: Services, topic: Topic) -> None:
-    """Give a topic that something else than a coordinator made the configs that it must have."""
+    """Correct the configs of an internal topic that was not created by a coordinator."""
     if _is_compacted(topic.configs):
         return
     found = topic.configs.get(CLEANUP_POLICY, "the default")

@@ -18,6 +18,7 @@ from chronik.log_lines import RepeatingLine
 from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.oauth import ALGORITHMS, TokenRules
 from chronik.server.login_failures import Crowded
+from chronik.tasks import Tasks
 
 __all__ = ["KeySource"]
 
@@ -83,9 +84,10 @@ class KeySource:
         self._failed = False
         """Whether the last attempt failed."""
         self._reading: asyncio.Task[None] | None = None
+        self._tasks = Tasks("logins")
 
     async def check(self, token: str, now_s: float, run: InThread = asyncio.to_thread) -> Authenticated:
-        """Who the token speaks of. `run` calls a function in a thread, now or when there is room."""
+        """The principal of a valid token. `run` calls a function in a thread, now or when there is room."""
         rules = await self._current()
         try:
             return await run(rules.check, token, now_s)
@@ -97,9 +99,13 @@ class KeySource:
                 raise
             return await run(newer.check, token, now_s)
 
+    async def close(self) -> None:
+        """Wait for no keys any more."""
+        await self._tasks.close()
+
     async def _current(self) -> TokenRules:
-        """The keys that are known. A login waits for newer ones only where there are none, or old ones after
-        a time without logins: a server of keys that is slow or away keeps nobody waiting."""
+        """The present keys. A login waits for newer ones only if there are none, or if they are older than
+        `STALE_SECONDS`; otherwise a key server that is slow or down delays nobody."""
         now = time.monotonic()
         reading = self._read_again(AGE_SECONDS_MAX)
         is_stale = now - self._read_at >= STALE_SECONDS and not self._failed
@@ -120,11 +126,12 @@ class KeySource:
         return self._rules
 
     def _read_again(self, age_s: float) -> asyncio.Task[None] | None:
-        """What is reading the keys now. Begins it if the last attempt is old enough, or there are no keys."""
+        """The task that reads the keys now, if any. Starts one if the last attempt is old enough, or there
+        are no keys."""
         now = time.monotonic()
         if self._reading is None and (self._rules is None or now - self._tried_at >= age_s):
             self._tried_at = now
-            self._reading = asyncio.create_task(self._refresh())
+            self._reading = self._tasks.spawn(self._refresh(), "reading the keys for OAuth tokens")
         return self._reading
 
     async def _refresh(self) -> None:
@@ -159,8 +166,8 @@ class KeySource:
         )
 
     def _fetch(self) -> bytes:
-        """The document, or a little more than it may be long. A server that is slow with every piece of it
-        does not keep logins waiting for ever."""
+        """Fetch the document, at most a little more than `DOCUMENT_BYTES_MAX`, and within `FETCH_SECONDS_MAX`
+        however slowly the server sends it."""
         deadline, found = time.monotonic() + FETCH_SECONDS_MAX, bytearray()
         opener = urllib.request.build_opener(_Redirects)
         with opener.open(self._where, timeout=FETCH_SECONDS_MAX) as response:

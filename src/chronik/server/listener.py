@@ -19,6 +19,7 @@ from chronik.server.call import answered_or_closed
 from chronik.server.connection import KafkaConnection
 from chronik.server.connection_limits import ConnectionLimits, is_of_this_machine
 from chronik.server.dispatch import Dispatcher, Responder
+from chronik.server.request_memory import RequestMemory, StalledMemory
 from chronik.server.sasl import LOGIN_SECONDS_MAX, Authenticator, Session
 from chronik.server.tls import ListenerTls
 from chronik.server.tls_stream import ReceiveBuffer, TlsStream
@@ -36,8 +37,6 @@ IDLE_SECONDS_MAX: Final = 600.0
 HOLD_BACK_SECONDS_MAX: Final = 5.0
 """Longest that a new connection is held back because its listener takes no more per second."""
 STOP_SECONDS_MAX: Final = 1.0
-STALL_SECONDS_MAX: Final = 5.0
-"""How long a stalled connection may hold memory while `StalledMemory` is over its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,72 +66,6 @@ class Door:
         )
         session.failed = principal is None
         return session
-
-
-class RequestMemory:
-    """Bytes of request frames that are being worked on, over all connections."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._max = bytes_max
-        self.held_bytes = 0
-        self.full = False
-        self._waiters: list[Callable[[], None]] = []
-
-    def when_room(self, callback: Callable[[], None]) -> None:
-        self._waiters.append(callback)
-
-    def take(self, size: int) -> None:
-        self.held_bytes += size
-        self.full = self.held_bytes >= self._max
-
-    def release(self, size: int) -> None:
-        self.held_bytes -= size
-        self.full = self.held_bytes >= self._max
-        if self._waiters and not self.full:
-            waiters, self._waiters = self._waiters, []
-            for callback in waiters:
-                callback()
-
-
-class StalledMemory:
-    """Bytes held for stalled connections: incomplete requests, or responses that the client does not read.
-
-    Over the limit, connections that stalled for `STALL_SECONDS_MAX` are closed, the oldest stall first. Over
-    twice the limit the oldest is closed at once. A well-behaved client reconnects and retries.
-    """
-
-    def __init__(self, bytes_max: int, now: Callable[[], float]) -> None:
-        self._max = bytes_max
-        self._now = now
-        self._held: dict[KafkaConnection, tuple[int, float]] = {}
-        """Bytes, and since when; oldest first."""
-        self.held_bytes = 0
-        self.closed = 0
-        """Connections that had to go."""
-
-    def note(self, connection: KafkaConnection, size: int) -> None:
-        """`size` bytes are held for this connection now; 0 when it is no longer stalled."""
-        former, since = self._held.get(connection, (0, -1.0))
-        self.held_bytes += size - former
-        if size:
-            self._held[connection] = (size, since if since >= 0 else self._now())
-        else:
-            self._held.pop(connection, None)
-        self.shed()
-
-    def shed(self) -> None:
-        while self.held_bytes > self._max:
-            oldest, (_, since) = next(iter(self._held.items()))
-            if self.held_bytes <= 2 * self._max and self._now() - since < STALL_SECONDS_MAX:
-                return
-            log.warning(
-                "closing the connection of %s: %d bytes are held for peers that do not go on, longest for it",
-                oldest.peer.peer_host,
-                self.held_bytes,
-            )
-            oldest.abort()
-            self.closed += 1
-            self.note(oldest, 0)
 
 
 class KafkaListener:
@@ -207,7 +140,7 @@ class KafkaListener:
         answer = await session.authenticate(message)
         connection.peer.access = session.access
         if session.failed:
-            responder.close()  # there are no words for it in this form
+            responder.close()  # this form has no field for an error
         else:
             responder.respond([len(answer.data).to_bytes(4, "big") + answer.data])
 
@@ -222,8 +155,8 @@ class KafkaListener:
         return ConnectionLimits.resolve(self._configs(), self.limits)
 
     def admit(self, connection: KafkaConnection, door: Door) -> float | None:
-        """How many seconds the connection waits until it is read, or None if it may not stay. One that may
-        not costs a log line a minute, and a count."""
+        """Seconds until the connection is read, or None if it is refused. Refusals are counted, and logged at
+        most once a minute."""
         host = connection.peer.peer_host
         if not self._is_open:
             return None
@@ -252,8 +185,8 @@ class KafkaListener:
         return wait_s
 
     def _is_kept_open(self, connection: KafkaConnection, door: Door) -> bool:
-        """Whether the node's settings alone limit these connections: those of this machine and of the other
-        nodes' machines, and as in Apache Kafka those of the nodes' own listener, if it is not the only
+        """Whether only the node's settings limit the connection, and no broker config. True for this machine,
+        for other nodes' machines and, as in Apache Kafka, for the nodes' own listener if it is not the only
         one."""
         peer = connection.peer
         if door.takes_nodes and len(self._servers) > 1:
@@ -277,6 +210,15 @@ class KafkaListener:
         self._held_back.pop(connection, None)
         if self._emptied is not None and not self._connections:
             self._emptied.set()
+
+    def end_sessions(self) -> None:
+        """Close the connections whose login is good no more: those of nodes that were removed, and of clients
+        of nodes that were started again."""
+        for connection in list(self._connections):
+            session = connection.peer.session
+            if session is not None and session.has_ended:
+                log.info("closing the connection of %s, which is none any more", session.principal)
+                connection.abort()
 
     def _sweep(self) -> None:
         """Close connections that have been silent for long with nothing under way."""

@@ -1,10 +1,10 @@
 """Remembers failed logins, by Kafka and by HTTP alike: each further failure makes its sender wait longer.
 
-Failures of an address are halved each minute. A login that succeeds takes back only its own user's failures
-from there: else somebody with an account could guess at others for ever without waiting longer.
+Failures of an address are halved each minute. A successful login cancels only its own user's failures from
+there. Otherwise somebody with an account could reset the wait and guess other users' passwords for ever.
 
-Many share an address. A client there that fails again and again must not keep out the others: users who
-logged in from there lately are looked at all the same, as long as few logins as that user fail.
+Many share an address. A client there that fails again and again must not keep out the others: logins of users
+who succeeded from there lately are still checked, as long as few of them fail.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ FAILURES_KEPT: Final = 10_000
 """Addresses, and users at addresses, whose failures are remembered."""
 _NAME_MAX: Final = 100
 WAITING_PER_HOST_MAX: Final = 10
-"""Failed logins of one address that wait for their answer; its further ones are not even looked at."""
+"""Failed logins of one address that wait for their answer; further ones are refused unchecked."""
 WAITING_PER_USER_MAX: Final = 3
 """The same for a user that logged in from there lately, wherever its address has too many."""
 LATELY_SECONDS: Final = 3600.0
 LATELY_KEPT: Final = 10_000
 """Users at addresses whose last login is remembered."""
 UNSEEN_SECONDS: Final = 1.0
-"""A login that was not looked at is answered after this, so that trying again at once is no use."""
+"""Delay of the answer to a login that was refused unchecked, so that trying again at once gains nothing."""
 
 
 class Crowded(AuthenticationFailed):
-    """A login was not looked at, since too many are under way. It may have been right."""
+    """A login was refused unchecked, since too many are under way. Its password may have been right."""
 
 
 class LoginFailures:
@@ -60,7 +60,7 @@ class LoginFailures:
         self._users = _Counts(now)
         self._now = now
         self._waiting: Counter[Hashable] = Counter()
-        """Of addresses, and of users at addresses."""
+        """Logins whose answers are delayed now, by address and by user at an address."""
         self._lately: OrderedDict[tuple[str, str], float] = OrderedDict()
         """When users last logged in, by address and name; the oldest first."""
         self.total = 0
@@ -88,10 +88,10 @@ class LoginFailures:
             raise Crowded("too many failed logins from this address, try again later")
 
     async def punish(self, host: str, why: str, *, user: str | None = None, room: str | None = None) -> None:
-        """Let somebody who failed wait; every further failure from there takes longer.
+        """Delay the answer to a failed login, longer for every further failure from there.
 
-        `user` is who it wanted to be. `room` takes the address's place where logins of one kind must not keep
-        out those of another.
+        `user` is the claimed user. `room` replaces the address as the key where failures of one kind of login
+        must not delay another kind.
         """
         self.total += 1
         room = host if room is None else room
@@ -113,7 +113,7 @@ class LoginFailures:
                     del self._waiting[one]
 
     def forgive(self, room: str, user: str) -> None:
-        """Somebody logged in as this user: its failures from there were slips."""
+        """A login as this user succeeded: forget its failures from there."""
         key = (room, user[:_NAME_MAX])
         self._lately[key] = self._now()
         self._lately.move_to_end(key)
@@ -125,12 +125,12 @@ class LoginFailures:
 
 
 class _Counts:
-    """Failures that are forgotten by and by; those that changed longest ago go first."""
+    """Counts of failures that decay with time; the one that changed longest ago is dropped first."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        """Each with the time at which it was that much."""
+        """By key: the count, and the time at which it had that value."""
 
     def pop(self, key: Hashable) -> float:
         count, at = self._counts.pop(key, (0.0, 0.0))

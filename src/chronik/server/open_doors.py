@@ -1,6 +1,5 @@
-"""Beyond this machine nobody gets in without a secret, unless a person said that everybody may.
-
-Looked at before a node starts, however it is started: by the command or inside another program.
+"""Refuses to start a node that lets in other machines without a secret, unless `insecure` allows it. Checked
+however a node is started: by the command or inside another program.
 """
 
 from __future__ import annotations

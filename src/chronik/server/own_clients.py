@@ -26,7 +26,7 @@ from chronik.metadata.levels import LEVEL_CLIENT_WARRANT, LEVEL_HTTP_USER
 from chronik.metadata.state import ClusterState
 from chronik.model import NodeId
 from chronik.query.messages import Credentials
-from chronik.security.exchange import AuthenticationFailed
+from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.scram import INVALID_CREDENTIALS, ScramServer, Sign
 from chronik.security.warrants import ClientKey, is_signed_by, issue, read_warrant
 from chronik.server.access import HTTP, QUERY
@@ -96,16 +96,16 @@ class OwnClients:
     # --- who comes here ---
 
     def passwords(self, user: str) -> tuple[str, ...]:
-        """Those that are believed."""
+        """The passwords that are accepted."""
         return tuple(own_password(secret, user) for secret in self._secrets)
 
-    def who(self, user: str, scram: ScramServer) -> str:
-        """The principal of a client that knew the password. AuthenticationFailed if that is not enough."""
+    def who(self, user: str, scram: ScramServer) -> Authenticated:
+        """Who a client is that knew the password. AuthenticationFailed if that is not enough."""
         state, kind = self._state(), OWN_USERS[user]
         if self._sign is None:
-            return f"{kind}{self._node_id}"
+            return Authenticated(f"{kind}{self._node_id}")
         if state.level < LEVEL_CLIENT_WARRANT:
-            return kind
+            return Authenticated(kind)
         if not scram.warrant:
             raise AuthenticationFailed(f"somebody has the secret but no warrant for {kind}")
         warrant = read_warrant(scram.warrant)
@@ -118,4 +118,14 @@ class OwnClients:
             raise AuthenticationFailed(f"the warrant is not by the key of node {warrant.node_id}")
         if not scram.is_signed(partial(is_signed_by, warrant.public_key)):
             raise AuthenticationFailed(f"the warrant of node {warrant.node_id} is for another client")
-        return f"{kind}{warrant.node_id}"
+
+        def holds() -> bool:
+            now = self._state()
+            registered = now.brokers.get(warrant.node_id)
+            return (
+                registered is not None
+                and registered.epoch <= warrant.epoch
+                and now.node_keys.get(warrant.node_id) == node_key
+            )
+
+        return Authenticated(f"{kind}{warrant.node_id}", holds=holds)

@@ -1,4 +1,4 @@
-"""What is made of files, and made anew when they change, so that no certificate needs a restart."""
+"""An object made from files, and made again when they change, so that a new certificate needs no restart."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ T = TypeVar("T")
 
 
 class Reloaded(Generic[T]):
-    """Always made from nothing: what the files no longer say, an authority for example, is forgotten.
-
-    Files that make no sense leave what there was in its place, and are told of once: a certificate may be
+    """Made from scratch each time, so that what the files no longer contain, an authority for example, is
+    forgotten. If the files are invalid the old object stays and one line is logged: a certificate may be
     there before its key.
     """
 
@@ -29,10 +28,10 @@ class Reloaded(Generic[T]):
         self._refused: tuple[object, ...] = ()
         self._seen = self._look()
         self.held = make()
-        """What the files said when they were last looked at."""
+        """The object as it was last made."""
 
     def current(self) -> T:
-        """What the files say now."""
+        """The object, made again if the files changed."""
         self.reload()
         return self.held
 

@@ -1,4 +1,4 @@
-"""Logging in: who is on the other side of a connection, and how far it is with proving it.
+"""Logins: who is on the other side of a connection, and how far the proof of that has come.
 
 `Authenticator` is the node's: credentials, mechanisms, and the memory of failures. `Session` is a
 connection's. A connection of a listener with SASL begins with nothing: ApiVersions, SaslHandshake and
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from chronik.config import Settings
 from chronik.metadata.levels import LEVEL_NODE_KEY
 from chronik.metadata.store import MetadataStore
-from chronik.model import ErrorCode
+from chronik.model import ErrorCode, PeerError
 from chronik.security import oauth, plain
 from chronik.security.exchange import MESSAGE_BYTES_MAX, Authenticated, AuthenticationFailed
 from chronik.security.principals import user_principal
@@ -59,6 +59,9 @@ NODE_MECHANISM: Final = "CHRONIK-NODE"
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX * 2
 """Longest frame before a login."""
 LOGIN_SECONDS_MAX: Final = 30.0
+REQUESTS_MAX: Final = 32
+"""Requests that a login may take: clients need three to seven, and who has not said who it is gets no work
+done for as long as it likes."""
 
 
 class AuthReply(NamedTuple):
@@ -103,9 +106,9 @@ class Authenticator:
     # --- credentials ---
 
     async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
-        """What a SCRAM login is checked against; a decoy for users that there are not."""
+        """The credential that a SCRAM login is checked against; a decoy if the user does not exist."""
         security = self._metadata.state.security
-        # Made in any case: that it takes time must not tell that there is no such user.
+        # Made in any case, so that the time it takes does not show whether the user exists.
         decoy = self._decoys.scram(mechanism, user)
         if by_token:
             token = security.tokens.get(user)
@@ -117,7 +120,7 @@ class Authenticator:
         return decoy
 
     async def own_credentials(self, user: str) -> tuple[Credential, ...]:
-        """Of nodes, and of their clients: one for each secret that nodes believe."""
+        """Credentials of nodes and of their own clients, one for each secret that nodes accept."""
         kind = user if user in OWN_USERS else ""
         async with self._making:
             if kind not in self._own_credentials:
@@ -132,14 +135,20 @@ class Authenticator:
         """Who logged in with the nodes' secret: a client of one of them, or a node that the cluster knows,
         which proves the key that it registered with."""
         if user in OWN_USERS:
-            return Authenticated(self._own_clients.who(user, scram))
+            return self._own_clients.who(user, scram)
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state
         key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
         if key is not None and not scram.is_signed(partial(is_signed_by, key)):
             raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
-        return Authenticated(NODE_PREFIX + user)
+        known = state.node_keys.get(int(user))
+
+        def holds() -> bool:
+            now = self._metadata.state
+            return int(user) in now.brokers and now.node_keys.get(int(user)) == known
+
+        return Authenticated(NODE_PREFIX + user, holds=holds)
 
     def plain_credential(self, user: str) -> Credential:
         found = self._metadata.state.security.users.get(user)
@@ -153,11 +162,11 @@ class Authenticator:
         return Authenticated(token.owner, token.expires_ms, by_token=True)
 
     async def fits(self, credential: Credential, password: str, host: str, user: str) -> bool:
-        """Whether a user's password from this address is right; Crowded if it is not even looked at."""
+        """Whether a user's password from this address is right; Crowded if it is refused unchecked."""
         return await self._hashing.run(host, password_fits, credential, password, user=user)
 
     async def check_token(self, token: str, host: str) -> Authenticated:
-        """Who a JWT from this address speaks of; Crowded if it is not even looked at."""
+        """The principal of a JWT from this address; Crowded if it is refused unchecked."""
         if self.keys is None:
             raise AuthenticationFailed("no keys for tokens are set here")
         return await self.keys.check(token, self.now_ms() / 1000, partial(self._checking.run, host))
@@ -187,16 +196,19 @@ class Session:
         self.by_token = False
         self.expires_ms: int | None = None
         self.access = authenticator.access(principal, host)
+        self._holds: Callable[[], bool] | None = None
         self.mechanism: str | None = None
         self.failed = False
-        """Nothing more is answered: the connection ends with the answer that says so."""
+        """The login failed: the connection is closed after the answer, and serves no further request."""
         self.expects_bare = False
         """The client sends its next messages without Kafka's header (SaslHandshake version 0)."""
+        self._requests = 0
+        """Since the login began."""
         self._is_busy = False
         self._scram: ScramServer | None = None
         self._who: Callable[[], Authenticated] | None = None
         self._claimed: str | None = None
-        """The user that the client says it is."""
+        """The user that the client claims to be."""
         self._refused: str | None = None
         """Why the client's token was refused, which it is told with the next answer (RFC 7628)."""
 
@@ -208,11 +220,23 @@ class Session:
             return False
         return self.expires_ms is None or self._authenticator.now_ms() < self.expires_ms
 
+    def count_request(self) -> None:
+        """One more of a client that is not logged in; PeerError if there were too many."""
+        self._requests += 1
+        if self._requests > REQUESTS_MAX:
+            raise PeerError(f"{REQUESTS_MAX} requests and no login")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what this login was believed for is no more: a node's registration. Asked when nodes come
+        and go, not with each request."""
+        return self._holds is not None and not self._holds()
+
     async def handshake(self, mechanism: str) -> ErrorCode:
         if self.failed:
             return ErrorCode.illegal_sasl_state
         if self.mechanism is not None:
-            # As in Apache Kafka. Else what was begun could be dropped, unpunished, for another guess.
+            # As in Apache Kafka. Otherwise a guess could be dropped before it counts as a failure.
             self.failed = True
             await self._punish("SaslHandshake amid a login")
             return ErrorCode.illegal_sasl_state
@@ -226,7 +250,8 @@ class Session:
 
     @property
     def _room(self) -> str:
-        """Whose failures those of this login are. Users who fail do not keep out nodes on their machine."""
+        """The key under which failures of this login count. Nodes have one of their own, so that users who
+        fail do not delay nodes on the same machine."""
         return f"{self.host} as a node" if self.mechanism == NODE_MECHANISM else self.host
 
     async def _punish(self, why: str) -> None:
@@ -256,7 +281,7 @@ class Session:
         return self._log_in(data, found)
 
     async def _hold_back(self, error: AuthenticationFailed) -> str:
-        """Let who failed wait; returns what it is told."""
+        """Delay the answer to a failed login; returns its text."""
         if isinstance(error, Crowded):
             await asyncio.sleep(UNSEEN_SECONDS)
             return str(error)
@@ -264,7 +289,8 @@ class Session:
             try:
                 self._authenticator.failures.require_room(self._room)
             except Crowded as crowded:
-                # What it sent was looked at: it waits as long as any guess, for more guesses are no quicker.
+                # The password was checked, so this waits as long as any wrong guess: guessing more at once
+                # gains nothing.
                 await asyncio.sleep(DELAY_SECONDS_MAX)
                 return str(crowded)
         await self._punish(str(error))
@@ -281,12 +307,14 @@ class Session:
             ends.append(now_ms + self._authenticator.reauth_ms)
         self.expires_ms = min(ends) if ends else None
         self.principal, self.by_token = found.principal, found.by_token
+        self._holds = found.holds
         self.is_authenticated = True
         self.access = self._authenticator.access(found.principal, self.host)
         if self._claimed is not None:
             self._authenticator.failures.forgive(self._room, self._claimed)
         self.mechanism = self._claimed = None
         self.expects_bare = False
+        self._requests = 0
         lifetime = 0 if self.expires_ms is None else max(1, self.expires_ms - now_ms)
         return AuthReply(ErrorCode.none, None, data, lifetime)
 
@@ -334,7 +362,8 @@ class Session:
             first = scram.first(message)
             self._claimed = first.user
             if is_node:
-                # Anybody at a node's address may say it is a node: only who failed is asked for room.
+                # Anybody at a node's address may claim to be a node, so room is only asked for after a
+                # failure.
                 self._who = lambda: authenticator.own_client(first.user, scram)
                 credentials = await authenticator.own_credentials(first.user)
             else:

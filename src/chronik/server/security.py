@@ -103,7 +103,7 @@ class Security:
         self._tls = ListenerTls(settings) if any(spec.has_tls for spec in self.specs) else None
 
     def _secrets(self) -> tuple[str, ...]:
-        """The nodes' passwords that are believed."""
+        """The nodes' passwords that are accepted."""
         other = self._settings.cluster_secret_accepted
         return (self._secret,) if other in (None, "none") else (self._secret, other)
 
@@ -143,8 +143,13 @@ class Security:
         # Asked at each connection: a node that registers again has another epoch.
         return replace(options, login=lambda: self._own_clients.http_login() or as_node)
 
+    async def close(self) -> None:
+        """End what logins have under way."""
+        if self.authenticator is not None and self.authenticator.keys is not None:
+            await self.authenticator.keys.close()
+
     async def admit_first_user(self, data_dir: Path) -> None:
-        """Make the user that `chronik init` named; say it if there is nobody who could log in."""
+        """Create the user that `chronik init` named; log a warning if nobody could log in."""
         if self.authenticator is None:
             return
         await admit_first_user(data_dir, self._metadata)
@@ -167,13 +172,13 @@ class Security:
         return self._own_clients.query_credentials(trust)
 
     def on_new_certificates(self, callback: Callable[[], None]) -> None:
-        """`callback` is called when `query_credentials` may have become others."""
+        """`callback` is called when `query_credentials` may have changed."""
         if self._tls is not None:
             self._tls.on_reload(callback)
 
     @property
     def own_login(self) -> Login | None:
-        """None where nobody asks: a node that is not closed yet would not understand it."""
+        """None if the nodes' listener asks for no login: nodes without security would not understand one."""
         if not self.own.has_sasl and self.authorizer is None:
             return None
         name = str(self._settings.node_id)

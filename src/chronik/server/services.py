@@ -59,7 +59,7 @@ class Services:
     quorum: Callable[[], Awaitable[RaftStatus]]
     """How the metadata log stands, as its leader sees it."""
     controller_id: Callable[[], NodeId]
-    """Where clients are told that the controller is; every node forwards, so any live node will do."""
+    """The node that answers name as the controller. Every node forwards, so any live node will do."""
     presence: Presence
     client_state: ClientState = field(default_factory=ClientState)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
@@ -76,7 +76,7 @@ class Services:
     levels_of: Callable[[NodeId], Awaitable[tuple[int, int] | None]]
     """The levels of a cluster that a node can work at; None if it cannot be asked."""
     tasks: Tasks = field(default_factory=lambda: Tasks("requests"))
-    """Requests whose rest runs beside the loop's other work; each answers by itself."""
+    """Requests that go on in a task of their own; each sends its own answer."""
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_verifier: TransactionVerifier

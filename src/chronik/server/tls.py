@@ -1,4 +1,5 @@
-"""TLS of the Kafka listeners: whose certificate is shown and believed, reloaded when the files change."""
+"""TLS of the Kafka listeners: the certificate that is shown and those that are accepted, reloaded when the
+files change."""
 
 from __future__ import annotations
 

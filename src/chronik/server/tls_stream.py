@@ -238,6 +238,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             return self._tls.getpeercert() if self._is_open else default
         if name == "ssl_object":
             return self._tls
+        if name == "sslcontext":
+            return self._tls.context
         return default if self._socket is None else self._socket.get_extra_info(name, default)
 
 

@@ -30,9 +30,9 @@ KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 ENTRY_BYTES: Final = 300
 """What keeping one costs besides its bytes."""
 PATIENCE: Final = 8
-"""Calls that could have used the room of one that was not used meanwhile, before it gives way."""
+"""An entry is dropped for others only after this many calls that needed room and did not use it."""
 LOOKED_AT_MORE: Final = 16
-"""A call looks at twice as many entries as it misses, and at this many, for one to give way."""
+"""To find entries to drop, a call looks at twice as many as it misses, and at this many more."""
 LAYOUTS: Final = (0, 1, 5, 7, 8, 9, 10)
 """Versions that changed how a topic is encoded; the others are as the one before."""
 _NOTHING: Final = Encoded()
@@ -52,12 +52,12 @@ class _Kept:
 
 
 class TopicAnswers:
-    """Those that are used, up to `KEPT_BYTES_MAX`.
+    """A cache of up to `KEPT_BYTES_MAX`.
 
-    What a call uses never gives way to what the same call adds: else requests for all topics, always in the
-    same order, would find nothing any more as soon as one topic did not fit. For the same reason what was not
-    used in this call gives way only when it was not used in `PATIENCE` such calls: clients of two layouts,
-    or with other rights, that ask in turn would push each other's out for ever.
+    Entries that a call uses are never dropped for entries that the same call adds. Otherwise requests for all
+    topics, always in the same order, would find nothing as soon as one topic did not fit. Entries that a call
+    does not use are dropped only after `PATIENCE` such calls. Otherwise clients of two layouts, or with
+    different rights, that ask in turn would drop each other's entries for ever.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class TopicAnswers:
         return answers
 
     def _unused(self, count: int) -> Iterator[_Key]:
-        """The longest unused that give way to this call, looked for as they are needed."""
+        """The longest unused entries that may be dropped for this call, found as they are needed."""
         for key in list(islice(self._kept, count)):
             found = self._kept.get(key)
             if found is None or found.call == self._call:

@@ -8,7 +8,8 @@ from typing import Final
 from chronik.model import ErrorCode, ProducerIdentity, RequestError, TopicPartition
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.dispatch import Call, error_of
+from chronik.server.dispatch import Call
+from chronik.server.errors import error_of
 from chronik.wire.produce import ProduceRequest
 
 __all__ = ["admission_error", "to_admit"]

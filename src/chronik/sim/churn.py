@@ -29,7 +29,8 @@ _QUICK_GROUPS: Final = {
 
 
 async def consume_in_group(recorder: Recorder, name: str, rng: random.Random, members: int) -> None:
-    """Members that come, work, commit and go; one that goes without a word is found out by its silence."""
+    """Group members that join, work, commit and leave. Some stop without leaving, so that their sessions have
+    to expire."""
     group = f"group-{name}"
     await asyncio.gather(
         *(_member(recorder, f"{name}{number}", group, rng, number * 0.5) for number in range(members)),
@@ -130,7 +131,8 @@ class _Work:
 
 
 async def _read_commits(recorder: Recorder, name: str, group: str, rng: random.Random) -> None:
-    """What the group has committed, as others see it: the checker knows whether it went back."""
+    """Read the group's committed offsets from outside, so that the checker can tell whether they went
+    back."""
     async with Cluster(recorder.bootstrap, OPTIONS) as cluster:
         with contextlib.suppress(ChronikError, TimeoutError):
             await Admin(cluster).alter_config("broker", "", _QUICK_GROUPS)
@@ -144,7 +146,7 @@ async def _read_commits(recorder: Recorder, name: str, group: str, rng: random.R
 
 
 async def change_topics(recorder: Recorder, name: str, rng: random.Random) -> None:
-    """Topics come, get more partitions and other configs, and go."""
+    """Create topics, add partitions, change their configs, and delete them."""
     number = 0
     async with Cluster(recorder.bootstrap, OPTIONS) as cluster:
         admin = Admin(cluster)
@@ -164,7 +166,7 @@ async def change_topics(recorder: Recorder, name: str, rng: random.Random) -> No
 
 
 async def change_configs(recorder: Recorder, name: str, rng: random.Random) -> None:
-    """Settings of topics in use, each within what the checker knows to be harmless."""
+    """Change configs of topics in use, to values that the checker knows to be harmless."""
     async with Cluster(recorder.bootstrap, OPTIONS) as cluster:
         while not recorder.stopping:
             await asyncio.sleep(rng.random())
@@ -183,7 +185,7 @@ async def change_configs(recorder: Recorder, name: str, rng: random.Random) -> N
 
 
 async def move_replicas(recorder: Recorder, name: str, rng: random.Random, nodes: list[int]) -> None:
-    """Partitions lose a replica, get it back, change the order in which they are preferred."""
+    """Reassign partitions: drop a replica, add it again, change the preferred order."""
     async with Cluster(recorder.bootstrap, OPTIONS) as cluster:
         while not recorder.stopping:
             await asyncio.sleep(0.3 + rng.random())

@@ -10,12 +10,13 @@ from typing import Any
 from chronik.config import Settings
 from chronik.model import ChronikError, TopicPartition
 from chronik.replication.partition import Partition
+from chronik.sim.blackouts import Blackouts
 from chronik.sim.world import SimNode, World
 
 _RETRY_SECONDS = 0.5
 _CONNECTED_SECONDS_MAX = 15.0
-"""A link that nobody answers on is noticed after 5 s, a dial is given up after 3 s and tried again a second
-later, and the handshake may take 5 s."""
+"""Longest time until links are open again: 5 s to notice a silent link, 3 s until a dial is given up, 1 s
+until the next one, 5 s for the handshake."""
 
 
 class SimCluster:
@@ -26,8 +27,9 @@ class SimCluster:
         self.loop = world.loop
         self.network = world.network
         self.trace = world.trace
+        self.blackouts = Blackouts(self)
         self._on_started = on_started
-        self.nodes = [SimNode(world, each, on_started=on_started) for each in settings]
+        self.nodes = [self._node(each) for each in settings]
         self.leaving: SimNode | None = None
         """The node that is to be removed. At some point it stops serving, however often it is started."""
         self.client_hosts: list[str] = []
@@ -37,6 +39,15 @@ class SimCluster:
         self._going_on: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
         self.leaks: list[str] = []
+
+    def _node(self, settings: Settings) -> SimNode:
+        def started(node: SimNode) -> None:
+            self.blackouts.serves(node)
+            self._on_started(node)
+
+        node = SimNode(self.world, settings, on_started=started)
+        node.on_crash = lambda power_lost: self.blackouts.crashed(node, power_lost=power_lost)
+        return node
 
     def hosts(self) -> list[str]:
         return [*(node.host for node in self.nodes), *self.client_hosts]
@@ -100,7 +111,7 @@ class SimCluster:
     # --- faults that take several steps ------------------------------------------------------------
 
     def go_on(self, steps: Coroutine[Any, Any, None]) -> Callable[[], None]:
-        """Let a fault take its course beside others; nothing is left to undo."""
+        """Run a fault's further steps beside other faults. Returns an `undo` that does nothing."""
         self._going_on.append(asyncio.get_running_loop().create_task(steps))
         return lambda: None
 
@@ -158,7 +169,7 @@ class SimCluster:
 
     def join(self, settings: Settings) -> SimNode:
         """One node more, on a host of its own."""
-        node = SimNode(self.world, settings, on_started=self._on_started)
+        node = self._node(settings)
         self.nodes.append(node)
         node.start()
         return node
@@ -202,9 +213,8 @@ class SimCluster:
         )
 
     async def converge(self) -> None:
-        """Nobody writes any more: all replicas come back into the ISR and have the same (S15, S23, T01).
-
-        Long before that every node has reached every other (T03).
+        """Wait, without writers, until all replicas are in the ISR and equal (S15, S23, T01), and before that
+        until all links are open (T03).
         """
         await self.until(
             lambda: not self.unconnected(),
@@ -226,7 +236,7 @@ class SimCluster:
         return None
 
     def difference(self) -> str | None:
-        """What is not yet the same on every node, if anything."""
+        """The first difference between nodes, or None."""
         states = [node.node.parts.metadata.state for node in self.serving() if node.node is not None]
         if len(states) < len(self.nodes):
             return "a node does not serve"
@@ -235,15 +245,16 @@ class SimCluster:
         odd = {len(node.node.parts.raft.core.log.membership.voters) for node in self.serving() if node.node}
         if len(odd) > 1 or not odd <= {1, 3, 5}:
             return f"there are {sorted(odd)} voters"
-        ends: dict[TopicPartition, tuple[int, int, int]] = {}
+        ends: dict[TopicPartition, tuple[int, ...]] = {}
         for node in self.nodes:
             for partition in self.partitions(node):
                 if len(partition.isr) < len(partition.replicas):
                     return f"{partition.tp} has the ISR {list(partition.isr)} on {node.name}"
                 log = partition.log
-                mine = (log.log_end_offset, log.durable_end_offset, partition.high_watermark)
+                ends_here = (log.log_end_offset, log.durable_end_offset, log.synced_end_offset)
+                mine = (*ends_here, partition.high_watermark)
                 if len(set(mine)) > 1:
-                    return f"{partition.tp} on {node.name}: end, durable end, watermark are {mine}"
+                    return f"{partition.tp} on {node.name}: end, durable, synced end, watermark are {mine}"
                 if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
                     return f"{partition.tp} has an open transaction at {partition.last_stable_offset}"
                 if ends.setdefault(partition.tp, mine) != mine:

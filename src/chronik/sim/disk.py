@@ -30,11 +30,11 @@ _LONG_SYNC_PROBABILITY: Final = 0.01
 _LONG_SYNC_SECONDS: Final = 0.05
 _CACHE_MISS_PROBABILITY: Final = 0.1
 _HANDLES_MAX: Final = 4
-"""So few that segments are closed and opened again all the time."""
+"""Few, so that segments are closed and opened again all the time."""
 
 
 class SimDisk:
-    """What stays when a process goes."""
+    """A host's disk, which outlives the processes that use it."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -42,14 +42,15 @@ class SimDisk:
         self.free_bytes: int | None = None
         """Bytes that are left; None: unlimited."""
         self.bytes_per_second: float | None = None
-        """How much a disk that has a limit takes; None: writes take the same time, however large."""
+        """Write throughput; None: a write takes the same time however large it is."""
         self._slowness = 1.0
         self.view: DiskView | None = None
-        """Of the process that uses it, or used it last."""
+        """The view of the process that uses the disk, or used it last."""
         self.sync_failures = 0
         """Number of syncs that will fail next."""
         self.is_local = rng.random() < 0.5
-        """Small rounds are written in the node's own turn, as on a quick disk; else in the WAL's thread."""
+        """Whether small rounds are written on the event loop, as on a quick disk, and not in the WAL's
+        thread."""
 
     @property
     def slowness(self) -> float:
@@ -58,7 +59,8 @@ class SimDisk:
 
     @slowness.setter
     def slowness(self, factor: float) -> None:
-        """Also what is under way gets quicker when the disk does, else a fault would outlast its end."""
+        """Calls under way are hastened too when the disk gets faster; otherwise a fault would outlast its
+        end."""
         if factor < self._slowness and self.view is not None:
             self.view.hasten(self._slowness / factor)
         self._slowness = factor
@@ -69,7 +71,7 @@ class SimDisk:
         return lost
 
     def finish(self, now: float) -> None:
-        """A process was killed: calls that it is in come to their end, as they do in a kernel.
+        """A process was killed: complete the calls that it is in, as a kernel does.
 
         Work in an I/O thread is done at once and takes its time afterwards. Later work sees all of
         it, so none of it may be less than it was: a rename without the sync that it came after.
@@ -221,7 +223,7 @@ class DiskView:
         self.handles = Handles(_HANDLES_MAX)
 
     def let_go(self) -> None:
-        """The run is over: know nobody any more.
+        """The run is over: drop all references.
 
         A segment knows its disk and is known by batches in memory, which the garbage collector does not look
         into (`TailBatch`). So it takes a segment for one in use, and with it all that its disk knows.

@@ -29,7 +29,7 @@ class Fault:
     at: float
     kind: str
     seconds: float
-    """How long it lasts, where that means anything."""
+    """How long the fault lasts, if it has a duration."""
 
     def __str__(self) -> str:
         return f"#{self.number} {self.at:.2f}s {self.kind} for {self.seconds:.2f}s"
@@ -73,7 +73,7 @@ def _crash_inside(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo
 
 
 def _crash_all(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """A power cut in the whole room, or in most of it."""
+    """All nodes, or most of them, lose power."""
     power_lost = rng.random() < 0.8
     for node in cluster.nodes:
         if node.is_alive and rng.random() < 0.8:
@@ -90,7 +90,7 @@ def _machine_of(cluster: SimCluster, rng: random.Random) -> list[SimNode]:
 
 
 def _crash_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """Power goes, or somebody kills everything; each shard comes back in its own time."""
+    """A machine loses power, or all its shards are killed; each shard restarts after a delay of its own."""
     power_lost = rng.random() < 0.7
     for node in _machine_of(cluster, rng):
         if node.is_alive:
@@ -134,7 +134,8 @@ def _cut_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _crash_again(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """The node dies inside a write, comes back, and soon loses power: was what it found made safe?"""
+    """The node dies inside a write, restarts, and soon loses power: recovery must have synced what it
+    found."""
     node = _pick(cluster, rng)
     if node is None or node.view is None:
         return _nothing
@@ -170,7 +171,8 @@ def _large_round(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _slow_death(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """The disk gets slow, so that much is under way and not on disk, then power goes; it is back at once."""
+    """The disk gets slow, so that many writes are under way, then the node loses power and restarts at
+    once."""
     node = _pick(cluster, rng)
     if node is None:
         return _nothing
@@ -414,7 +416,7 @@ def _partition(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _checkpoint(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """Takes a checkpoint. Not a fault itself, but a moment at which other faults hurt."""
+    """Take a checkpoint. No fault by itself, but other faults near it matter."""
     cluster.checkpoint(rng.choice(cluster.nodes))
     return _nothing
 

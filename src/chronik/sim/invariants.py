@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from chronik.groups.coordinator import OFFSETS_TOPIC
+from chronik.model import TopicPartition
 from chronik.node import Node
 from chronik.raft import RaftCore
 from chronik.replication.partition import Partition
+from chronik.sim.blackouts import SLACK_SECONDS, has_trouble
 from chronik.sim.world import SimNode
 from chronik.storage.log import PartitionLog
 from chronik.storage.log_parts import AppendSink
@@ -98,6 +100,7 @@ class Changes:
             now = (
                 partition.high_watermark,
                 log.durable_end_offset,
+                log.synced_end_offset,
                 log.log_end_offset,
                 log.log_start_offset,
                 log.flushed_offset,
@@ -149,16 +152,20 @@ def _telling(kind: type[T], touched: dict[Any, None]) -> type[T]:
 
 
 class MonotonicHighWatermark:
-    """The high watermark of a running replica never goes back (S24)."""
+    """The high watermark of a running replica never goes back (S24), but where all replicas in sync of a
+    relaxed topic were down at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, losable: Collection[TopicPartition]) -> None:
         self._seen: dict[Partition, int] = {}
+        self._losable = losable
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         for partition in changed:
             watermark = partition.high_watermark
             seen = self._seen.get(partition, 0)
-            if watermark < seen:
+            if watermark < seen and partition.tp in self._losable:
+                self._seen[partition] = watermark
+            elif watermark < seen:
                 return f"{partition.tp}: the high watermark went back from {seen} to {watermark}"
             if watermark > seen:
                 self._seen[partition] = watermark
@@ -193,7 +200,13 @@ class DurableIsOnDisk:
         for entry in waiting:
             if isinstance(entry.sink, AppendSink) and len(entry.payload):  # a cut has none
                 log = entry.sink.log
-                if isinstance(log, PartitionLog) and entry.token <= log.durable_end_offset:
+                if (
+                    isinstance(log, PartitionLog)
+                    and entry.token <= log.durable_end_offset
+                    and (
+                        entry.token <= log.synced_end_offset or not log.is_in_doubt
+                    )  # else it goes there again
+                ):
                     return f"{log.tp}: durable to {log.durable_end_offset}, yet {entry.token} is not written"
         return None
 
@@ -204,8 +217,8 @@ class TailFollowsFiles:
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         for partition in changed:
             log = partition.log
-            if log.flushed_offset > log.durable_end_offset:
-                return f"{log.tp}: segments reach {log.flushed_offset}, the WAL {log.durable_end_offset}"
+            if log.flushed_offset > log.synced_end_offset:
+                return f"{log.tp}: segments reach {log.flushed_offset}, the WAL {log.synced_end_offset}"
             if log.tail:
                 if log.tail[-1].next_offset != log.log_end_offset:
                     return f"{log.tp}: the tail ends at {log.tail[-1].next_offset}, not {log.log_end_offset}"
@@ -216,8 +229,44 @@ class TailFollowsFiles:
         return None
 
 
+class DurableIsSynced:
+    """In a log that is not relaxed, and in those of the node itself, what is durable is synced."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
+            log = partition.log
+            is_relaxed = partition.was_relaxed and not partition.is_internal
+            if log.synced_end_offset > log.durable_end_offset or (
+                log.synced_end_offset < log.durable_end_offset and not is_relaxed
+            ):
+                return f"{log.tp}: durable to {log.durable_end_offset}, synced to {log.synced_end_offset}"
+        return None
+
+
+class SyncedInTime:
+    """What a relaxed topic acknowledged is synced within its window, on a disk that works."""
+
+    def __init__(self) -> None:
+        self._first: dict[PartitionLog, tuple[int, float]] = {}
+        """Logs with something unsynced: where that ended when this was first seen, and when that was."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        now = node.world.loop.now
+        for partition in changed:
+            log, durability = partition.log, partition.config.durability
+            if log.synced_end_offset == log.durable_end_offset or not durability.is_relaxed:
+                self._first.pop(log, None)
+                continue
+            end, since = self._first.setdefault(log, (log.durable_end_offset, now))
+            if log.synced_end_offset >= end:
+                self._first[log] = (log.durable_end_offset, now)
+            elif now - since > durability.sync_within_ms / 1000 + SLACK_SECONDS and not has_trouble(node):
+                return f"{log.tp}: {end} is not synced {now - since:.2f} s after it was acknowledged"
+        return None
+
+
 class BoundedTasks:
-    """No node gathers tasks: leaks show long before they hurt."""
+    """The number of a node's tasks is bounded, so that leaks are found early."""
 
     TASKS_MAX = 400
 
@@ -320,12 +369,15 @@ class StateMachinesAgree:
 class ReplicasAgreeBelowWatermark:
     """Below the watermark, every replica has the same batches at the same offsets (S15)."""
 
-    def __init__(self) -> None:
+    def __init__(self, losable: Collection[TopicPartition]) -> None:
+        self._losable = losable
         self._batches: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self._checked: dict[tuple[str, int, int, int], int] = {}
 
     def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
         for partition in changed:
+            if partition.tp in self._losable:
+                continue  # offsets may be given to other records; at the end all replicas are compared
             place = (partition.topic_id.int, partition.tp.partition)
             key = (node.name, node.start_count, *place)
             checked = self._checked.get(key, 0)
@@ -412,15 +464,18 @@ class OneOwnerPerPartition:
         return None
 
 
-def of_replicas() -> tuple[ReplicaInvariant, ...]:
+def of_replicas(losable: Collection[TopicPartition] = ()) -> tuple[ReplicaInvariant, ...]:
+    """`losable` are partitions of relaxed topics that may have lost records."""
     return (
-        MonotonicHighWatermark(),
+        MonotonicHighWatermark(losable),
         OffsetsInOrder(),
         DurableIsOnDisk(),
         TailFollowsFiles(),
+        DurableIsSynced(),
+        SyncedInTime(),
         BoundedTasks(),
         OneLeaderPerEpoch(),
-        ReplicasAgreeBelowWatermark(),
+        ReplicasAgreeBelowWatermark(losable),
         InSyncReplicasHaveWhatIsCommitted(),
         OneOwnerPerPartition(),
     )

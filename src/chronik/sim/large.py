@@ -1,9 +1,9 @@
 """Large clusters: the nodes' real metadata, Raft, leases, registration and controller, without any records.
 
-Of a hundred nodes with fifty thousand partitions, what can be simulated is what the cluster knows and says of
-them. Partitions are empty here: a replica is in sync as soon as its leader hears of it. What is measured:
-virtual time until every partition has a live leader on every node, and for each node the processor time that
-its turns really took, the longest turn, and the bytes that it sent.
+Of a hundred nodes with fifty thousand partitions only the metadata can be simulated. Partitions are empty
+here: a replica is in sync as soon as its leader learns of it. What is measured: virtual time until every
+partition has a live leader on every node, and for each node the processor time that its turns really took,
+the longest turn, and the bytes that it sent.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from chronik.metadata.store import MetadataStore
 from chronik.model import NodeId, TopicPartition
 from chronik.replication.isr import MetadataIsrProposals
 from chronik.replication.manager import ReplicaManager
+from chronik.replication.partitions import Partitions
 from chronik.replication.replica import Replica
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import EPOCH_MS, SimLoop
@@ -103,7 +104,7 @@ class _MeteredLoop(SimLoop):
 
 
 class _EmptyPartition:
-    """As much of a led partition as a proposal of its ISR looks at."""
+    """The part of a led partition that ISR proposals read."""
 
     def __init__(
         self, node_id: NodeId, metadata: MetadataStore, tp: TopicPartition, isr: tuple[NodeId, ...]
@@ -193,7 +194,7 @@ class LeanNode:
     async def _live(self) -> None:
         settings, rng = self.settings, self._rng
         store, _ = open_store(self._view, Path(settings.data_dir), StoreOptions())
-        quorum = build_quorum(settings, store, rng)
+        quorum = build_quorum(settings, store, rng, Partitions())
         self.metadata, self.raft, transport = quorum.metadata, quorum.raft, quorum.transport
         metadata, raft = self.metadata, self.raft
         presence = Presence(
@@ -425,7 +426,7 @@ def _peer(number: int) -> Peer:
 def run_large(
     work: Callable[[LargeCluster], Coroutine[Any, Any, T]], *, nodes: int, racks: int, seed: int = 1
 ) -> T:
-    """Do something with a cluster that is not started yet."""
+    """Run `work` with a cluster that has not been started."""
     world = World(seed, loop_type=_MeteredLoop)
     assert isinstance(world.loop, _MeteredLoop)
     cluster = LargeCluster(world, world.loop, nodes, racks)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CALLBACK_SECONDS: Final = 2e-6
-"""Virtual time that a callback takes: a process that spins moves the clock, so it is found out."""
+"""Virtual time that a callback takes, so that a process that spins forever moves the clock and is noticed."""
 
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -95,7 +95,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.trace = Trace(lambda: self.now)
         self.network: SimNetwork
         self.world = Process("world", "world")
-        """The harness itself: it has no host and never crashes."""
+        """The process of the harness itself: it has no host and never crashes."""
         self.current = self.world
         self.steps = 0
         self.failures: list[str] = []
@@ -179,7 +179,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return process.context.run(lambda: self.create_task(work, context=process.context.copy()))
 
     def kill(self, process: Process) -> None:
-        """The process runs no further callback. What it holds outside itself is for others to take away."""
+        """The process runs no further callback. Its connections and files are closed by their owners."""
         process.alive = process.may_run = False
         process.ready.clear()
 
@@ -317,7 +317,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """The run is over. Whatever a left-behind coroutine does while it is torn down goes nowhere."""
+        """The run is over. Calls of coroutines that are torn down now have no effect."""
         self._closed = True
         self._timers.clear()
         self._runnable.clear()

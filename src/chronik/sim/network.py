@@ -192,7 +192,7 @@ class SimNetwork:
         sender.stalled.append((number, what))
 
     def _delay(self, link: SimLink) -> float:
-        """Of something without any bytes."""
+        """The delay of a message without bytes."""
         return link.latency_s + self._rng.random() * link.jitter_s
 
     def _arrive(self, sender: SimTransport, number: int, what: object) -> None:
@@ -249,16 +249,13 @@ class SimNetwork:
             self._send(sender, number, what)
 
     def heal(self) -> None:
-        """Every link as it was in the beginning."""
+        """Remove all faults from all links."""
         for (source, target), link in self._links.items():
             self.unblock(source, target)
             local = source == target
             link.latency_s = 1e-5 if local else self._latency_s
             link.jitter_s = 0.0 if local else self._jitter_s
             link.bytes_per_second = 0.0
-
-    def blocked_links(self) -> list[SimLink]:
-        return [link for link in self._links.values() if link.blocked]
 
     def connections(self) -> list[SimTransport]:
         """One end of every open connection between two living processes."""
@@ -275,7 +272,7 @@ class SimNetwork:
             end.lose_soon(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
     def process_died(self, process: Process, *, power_lost: bool) -> None:
-        """Its sockets go. The kernel tells the peers, unless the host itself has lost power."""
+        """Close its sockets. Peers get a reset, unless the host itself has lost power."""
         for server in list(process.servers):
             self.unlisten(server)
         if power_lost:

@@ -21,7 +21,7 @@ _PRUNE_AT: Final = 64
 
 
 class Process:
-    """Whose code runs is known from the context it runs in: `CURRENT` is set in `context`."""
+    """Code knows its process by `CURRENT`, which is set in the process's `context`."""
 
     def __init__(self, name: str, host: str) -> None:
         self.name = name
@@ -61,7 +61,8 @@ class Process:
         self.is_skewed = rate != 1.0 or self._clock_base != 0.0
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold on to a task: one that a crash leaves behind must not be torn down while the world runs."""
+        """Keep a reference to a task. Tasks that a crash leaves behind must not be collected while the world
+        runs."""
         self.tasks.append(task)
         if len(self.tasks) >= self._prune_at:
             self.tasks = [each for each in self.tasks if not each.done()]

@@ -8,7 +8,7 @@ is refused for long, and none is led past a record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from chronik.model import RequestError, TopicPartition
@@ -45,10 +45,12 @@ async def lead_from_the_rotten_disk(cluster: SimCluster, tps: Sequence[TopicPart
 
 
 async def replicas_differ(cluster: SimCluster, tps: Sequence[TopicPartition]) -> list[str]:
-    """Read all replicas from their disks, mending what is damaged; what they do not agree on."""
+    """Read all replicas from their disks, mending what is damaged; what they do not agree on, and gaps."""
     wrong = []
     for tp in tps:
         copies = {node.name: await _read_replica(cluster, node, tp) for node in cluster.serving()}
+        if cluster.rotting is None:
+            wrong += [f"{tp} on {name}: {gap}" for name, copy in copies.items() if (gap := _gap(copy))]
         (first, wanted), *others = copies.items()
         for name, copy in others:
             # Each replica removes old records when it likes: what both have is compared.
@@ -61,8 +63,20 @@ async def replicas_differ(cluster: SimCluster, tps: Sequence[TopicPartition]) ->
     return wrong
 
 
-async def _read_replica(cluster: SimCluster, node: SimNode, tp: TopicPartition) -> dict[int, bytes]:
-    """Batches by offset, as a reader gets them."""
+def _gap(copy: Mapping[int, tuple[int, bytes]]) -> str:
+    """Where offsets are missing between two batches; empty if nowhere."""
+    expected = -1
+    for offset, (next_offset, _) in copy.items():
+        if expected not in (-1, offset):
+            return f"{offset} follows {expected - 1}"
+        expected = next_offset
+    return ""
+
+
+async def _read_replica(
+    cluster: SimCluster, node: SimNode, tp: TopicPartition
+) -> dict[int, tuple[int, bytes]]:
+    """Batches by offset, with the next offset, as a reader gets them."""
     deadline = cluster.loop.now + _REPAIRED_SECONDS
     while True:
         partition = _partition(cluster, node, tp)
@@ -83,9 +97,9 @@ def _partition(cluster: SimCluster, node: SimNode, tp: TopicPartition) -> Partit
     return None
 
 
-async def _batches(partition: Partition) -> dict[int, bytes] | None:
+async def _batches(partition: Partition) -> dict[int, tuple[int, bytes]] | None:
     """None if something was damaged: it is repaired now."""
-    log, batches = partition.log, dict[int, bytes]()
+    log, batches = partition.log, dict[int, tuple[int, bytes]]()
     offset, end = log.log_start_offset, partition.high_watermark
     while offset < end:
         try:
@@ -96,6 +110,7 @@ async def _batches(partition: Partition) -> dict[int, bytes] | None:
         if not data:
             return None
         for place, header in headers(data):
-            batches[header.base_offset] = data[place + _EPOCH_END : place + header.size_bytes]
+            content = data[place + _EPOCH_END : place + header.size_bytes]
+            batches[header.base_offset] = header.next_offset, content
             offset = max(offset + 1, header.next_offset)
     return batches

@@ -5,7 +5,7 @@ that loses power inside of large writes; `cluster` is three nodes with everythin
 between them; `members` is the same with a fourth node that joins, and one of the four that leaves;
 `observers` are five nodes of which three vote, and those that vote change; `shards` are three machines of
 two nodes each, which fail together; `strangers` is `cluster` with somebody between the nodes who records,
-replays and alters what they say.
+replays and alters what they say; `relaxed` is `cluster` with topics that acknowledge before they sync.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Scenario:
     """Nodes of a machine, which share its rack, its power and its network."""
     has_stranger: bool = False
     """Somebody on the network attacks the ports between nodes."""
+    relaxed_chance: float = 0.0
+    """Share of topics that acknowledge writes before they are synced."""
     always: tuple[SendPlan, ...] = ()
     """What is sent in every seed, besides what it draws."""
 
@@ -95,6 +97,7 @@ STORAGE: Final = Scenario(
     bursts=(1, 4, 32),
     durable_acks=(-1, 1),
     churn={"group": 1, "topics": 1, "configs": 1, "": 4},
+    relaxed_chance=0.2,
 )
 
 TORN: Final = replace(
@@ -104,6 +107,7 @@ TORN: Final = replace(
     fault_count=(2, 5),
     partitions=(8,),
     churn={"": 1},
+    relaxed_chance=0.0,
     always=(SendPlan(burst_max=32, is_scattered=True, pause_s=0.2, count_max=500),),
 )
 """Commit rounds of many batches, some of which reach the disk and some do not."""
@@ -179,8 +183,30 @@ SHARDS: Final = replace(
 )
 """A machine takes both of its shards along; a partition keeps its replicas on different machines."""
 
+RELAXED: Final = replace(
+    CLUSTER,
+    name="relaxed",
+    weights={
+        "crash": 3,
+        "crash of all": 4,
+        "crash inside a write": 1.5,
+        "crash after a crash": 0.7,
+        "restart": 0.5,
+        "failed sync": 0.5,
+        "pause": 0.2,
+        "isolated leaders": 0.5,
+        "partition": 1.5,
+        "broken connections": 0.5,
+        "checkpoint": 1,
+    },
+    churn={"group": 1, "configs": 1, "replicas": 1, "": 3},
+    flood_chance=0.0,
+    relaxed_chance=0.8,
+)
+"""Topics with flush.ms and flush.messages: only a power cut of all replicas in sync takes anything."""
+
 SCENARIOS: Final = {
-    each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, ROT, SHARDS, STRANGERS, TORN)
+    each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, RELAXED, ROT, SHARDS, STRANGERS, TORN)
 }
 
 
@@ -194,7 +220,6 @@ class Result:
     acked: int = 0
     read: int = 0
     steps: int = 0
-    virtual_seconds: float = 0.0
     fingerprint: int = 0
     trace: str = ""
     history: list[Event] = field(default_factory=list)
@@ -216,17 +241,18 @@ class _ScenarioRun:
         self.world = World(seed, keep_trace=keep_trace)
         self.scenario = scenario
         self.rng = self.world.rng("scenario")
+        self._durability_rng = self.world.rng("durability")
         self.result = Result(seed=seed, scenario=scenario.name)
         plan_rng = self.world.rng("plan")
         count = plan_rng.randint(*scenario.fault_count)
         plan = faults.draw_plan(plan_rng, scenario.weights, seconds=scenario.seconds, count=count)
         self.result.plan = [fault for fault in plan if only is None or fault.number in only]
         self._changes = Changes()
-        self._of_replicas = of_replicas()
         self._of_nodes = of_nodes()
         self._loads: list[asyncio.Task[None]] = []
         self._stranger: Stranger | None = None
         self.cluster = SimCluster(self.world, self._settings(), on_started=self._on_started)
+        self._of_replicas = of_replicas(self.cluster.blackouts.intervals)
 
     def run(self) -> Result:
         result, world = self.result, self.world
@@ -243,7 +269,10 @@ class _ScenarioRun:
         result.failures += self.cluster.leaks
         if recorder is not None:
             verdict = check(
-                recorder.events, durable_acks=self.scenario.durable_acks, damaged=self._damaged(recorder)
+                recorder.events,
+                durable_acks=self.scenario.durable_acks,
+                damaged=self._damaged(recorder),
+                losable=self.cluster.blackouts.intervals,
             )
             result.failures += [str(anomaly) for anomaly in verdict.anomalies]
             result.failures += recorder.violations
@@ -252,7 +281,7 @@ class _ScenarioRun:
         for failure in result.failures:
             world.trace.tell("world", f"FAILED {failure}")
         result.counts = world.trace.counts
-        result.steps, result.virtual_seconds = world.loop.steps, world.loop.now
+        result.steps = world.loop.steps
         result.fingerprint = world.trace.fingerprint
         result.trace = world.trace.text() if world.trace.is_kept else ""
         return result
@@ -291,6 +320,9 @@ class _ScenarioRun:
                 voter_replace_ms=voter_replace_ms,
                 peers=peers if count > 1 else (),
                 rack=f"machine-{(number - 1) // self.scenario.shards}" if self.scenario.shards > 1 else None,
+                load_balance="replicas" if self.scenario.shards > 1 else "leaders",
+                load_balance_interval_ms=500,
+                load_balance_min_bytes=1 if self.scenario.shards > 1 else 1_000_000,
             )
             for number in range(1, count + 1)
         ]
@@ -357,6 +389,8 @@ class _ScenarioRun:
         await self._in_client("reader", workload.read_everything(recorder, "final", read_committed=False))
         await self._in_client("reader2", workload.read_everything(recorder, "final-c", read_committed=True))
         await self._in_client("reader3", workload.read_offsets(recorder, "final-o", groups))
+        if self.scenario.relaxed_chance:
+            self.result.failures += await rotting.replicas_differ(self.cluster, recorder.tps)
         if self.cluster.rotting is not None:
             await self.cluster.converge()
             self.result.failures += await rotting.replicas_differ(self.cluster, recorder.tps)
@@ -382,6 +416,7 @@ class _ScenarioRun:
                 configs={
                     "segment.bytes": str(rng.choice((2_000, 20_000, 1_000_000))),
                     "index.interval.bytes": str(rng.choice((100, 4096))),
+                    **self._durability(),
                 },
             )
             for number in range(rng.randint(1, 2))
@@ -390,6 +425,15 @@ class _ScenarioRun:
             for topic in topics:
                 await self._create_one(Admin(cluster), topic)
         return [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+
+    def _durability(self) -> dict[str, str]:
+        """Own flush configs of a topic, in some seeds."""
+        rng = self._durability_rng
+        if rng.random() >= self.scenario.relaxed_chance:
+            return {}
+        within = {"flush.ms": str(rng.choice((20, 200, 1_000)))}
+        records = {"flush.messages": str(rng.choice((2, 10, 100)))}
+        return rng.choice((within, within, within | records, records))
 
     async def _create_one(self, admin: Admin, topic: NewTopic) -> None:
         """Not all brokers may be known, or held to be alive, so soon after the start."""

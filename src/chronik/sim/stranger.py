@@ -1,4 +1,5 @@
-"""Somebody on the network between the nodes who wants in: listens, replays, alters, and knows too much.
+"""An attacker on the network between the nodes: listens, replays, alters frames, and knows the cluster's
+secret.
 
 - A wiretap records what nodes say on the WAL and Raft ports, and now and then repeats, changes, swaps or
   swallows what is on its way. A link that this happened to must end.
@@ -41,7 +42,7 @@ STRANGER_ID: Final = 99
 TOUCHED_MAX: Final = 6
 TOUCH_CHANCE: Final = 0.002
 _SHAKEN: Final = 4
-"""Chunks that an end has sent when the handshake is over."""
+"""How many chunks an end has sent when the handshake is complete."""
 _CHUNKS_MAX: Final = 40
 _CONVERSATIONS_MAX: Final = 60
 _PATIENCE_SECONDS: Final = 1.0
@@ -115,7 +116,7 @@ class Stranger:
     # --- on the wire -------------------------------------------------------------------------------
 
     def passing(self, sender: SimTransport, chunk: bytes) -> bytes:
-        """What really goes on its way when a node sends this."""
+        """The bytes that are carried when a node sends `chunk`."""
         to_node = sender.get_extra_info("peername")[1] in self._ports
         from_node = sender.get_extra_info("sockname")[1] in self._ports
         if HOST in (sender.get_extra_info("peername")[0], sender.process.host) or not (to_node or from_node):
@@ -157,7 +158,7 @@ class Stranger:
         return b""
 
     def survivors(self) -> list[str]:
-        """Links that go on after somebody touched what they carried."""
+        """Links that stayed open although their frames were altered."""
         return [
             f"a link stays open though something was {how} on it: {receiver}"
             for receiver, how in self._touched
@@ -167,7 +168,7 @@ class Stranger:
     # --- at the door -------------------------------------------------------------------------------
 
     async def work(self) -> None:
-        """Try the doors until told to stop."""
+        """Attack the ports until told to stop."""
         while not self.is_stopping:
             await asyncio.sleep(0.05 + 0.3 * self._rng.random())
             serving = self._cluster.serving()
@@ -192,7 +193,7 @@ class Stranger:
                 line.transport.abort()
 
     async def _replay(self, line: _Line, node: SimNode, port: int) -> None:
-        """A conversation that a node had with this port, word for word or in another order."""
+        """Replay a recorded conversation of a node with this port, as it was or in another order."""
         fitting = [
             said
             for sender, said in self._said.items()
@@ -211,7 +212,7 @@ class Stranger:
             self.failures.append(f"{node.name} takes a recorded conversation for a node")
 
     async def _impersonate(self, line: _Line, node: SimNode, port: int) -> None:
-        """In the name of a node that this one knows, with the secret and a key of one's own."""
+        """Claim to be a node that this one knows, with the secret but a key of its own."""
         if node.node is None:
             return
         known = sorted(set(node.node.parts.metadata.state.node_keys) - {node.settings.node_id})
@@ -223,13 +224,13 @@ class Stranger:
             self.failures.append(f"{node.name} takes a holder of the secret for node {name}")
 
     async def _enter(self, line: _Line, node: SimNode) -> ProvenPeer | None:
-        """In one's own name, with the secret: as a node that may join."""
+        """Connect with the secret and an unused id, as a node that may join does."""
         key = NodeKey(self._rng.randbytes(32))
         identity = LinkIdentity(STRANGER_ID, (self._secret,), self._rng.randbytes, key)
         return await self._shake(line, node, identity)
 
     async def _usurp(self, line: _Line, node: SimNode, port: int) -> None:
-        """Leads, or runs for election, in a term that no member has reached."""
+        """Send messages of a leader or candidate of a term that no member has reached."""
         peer = await self._enter(line, node)
         if peer is None or peer.sealing is None or node.node is None:
             return

@@ -52,7 +52,7 @@ class Recorder:
     acked_end: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset behind the last record acknowledged with acks=all. The watermark must not be lower."""
     violations: list[str] = field(default_factory=list)
-    """Answers that no client may get, whatever happened to the nodes."""
+    """Answers that clients got and that no fault excuses."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.loop.now * 1000)
@@ -355,7 +355,7 @@ async def commit_offsets(recorder: Recorder, name: str, rng: random.Random, paus
 
 
 async def read_everything(recorder: Recorder, name: str, *, read_committed: bool) -> None:
-    """The last look: every partition from its start to its end, after everything was healed."""
+    """The final read: every partition from start to end, after all faults have ended."""
     options = FetchOptions(read_committed=read_committed, max_wait_ms=50)
     async with Cluster(recorder.bootstrap, PATIENT) as cluster:
         tps = list(recorder.tps)
@@ -407,7 +407,7 @@ def _final(
 
 
 async def read_offsets(recorder: Recorder, name: str, groups: Sequence[str]) -> None:
-    """What each group's offsets are in the end."""
+    """The final committed offsets of each group."""
     async with Cluster(recorder.bootstrap, PATIENT) as cluster:
         for group in groups:
             start = recorder.loop.now

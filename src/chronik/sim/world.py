@@ -60,7 +60,7 @@ class World:
         return process
 
     def bury(self, process: Process, *, power_lost: bool = False) -> None:
-        """The process is gone, in the middle of whatever it did."""
+        """Remove a process that was killed in the middle of its work."""
         self.network.process_died(process, power_lost=power_lost)
         self.loop.kill(process)
         self._living.remove(process)
@@ -103,7 +103,7 @@ class World:
 
 
 def _close(coroutine: Any) -> None:
-    """Unwind what a crash left in the middle; whatever it wants to do about that no longer matters."""
+    """Unwind a coroutine that a crash left suspended. What its `finally` blocks do has no effect."""
     try:
         coroutine.close()
     except BaseException:
@@ -150,6 +150,8 @@ class SimNode:
         self._served: list[asyncio.Task[Any]] = []
         """Calls in the node's process that end when the node stops."""
         self._death: asyncio.Future[None] | None = None
+        self.on_crash: Callable[[bool], None] = lambda power_lost: None
+        """Called before the process is killed, with whether power is lost."""
         self.power_loss_next = True
         """Whether the next crash inside a write is a power loss."""
 
@@ -209,6 +211,7 @@ class SimNode:
         assert process.alive
         kind = "loses power" if power_lost else "is killed"
         self.world.trace.tell(self.name, f"{kind} {why}".rstrip())
+        self.on_crash(power_lost)
         self.node = None
         if self._death is not None and not self._death.done():
             self._death.set_result(None)

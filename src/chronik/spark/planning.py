@@ -1,4 +1,4 @@
-"""What the driver asks the cluster before it makes tasks: partitions, bounds, offsets by time."""
+"""Questions of the driver to the cluster before it makes tasks: partitions, bounds, offsets by time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DataLoss(ChronikError):
 
 
 def ask(connect: Connect, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Run some questions to the cluster to their end; the connections live no longer."""
+    """Run `work` with a client of the cluster, which is closed afterwards."""
 
     async def main() -> T:
         async with Cluster(connect.bootstrap, connect.client_options()) as cluster:

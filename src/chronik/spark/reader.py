@@ -156,7 +156,7 @@ def _micros(timestamp_ms: int) -> int:
 
 
 def spare_the_worker() -> None:
-    """Take two costs off each further task of this process, which together exceed that of a short range.
+    """Avoid two costs of each further task of this process, which together exceed the cost of a short range.
 
     Spark's worker forgets its import caches before each task and then reads the directory of pyspark.zip
     again, once for each package that was loaded from it; an importer that is not in the cache is made again

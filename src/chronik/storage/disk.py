@@ -37,6 +37,8 @@ there takes up to eight times as long."""
 class IoThread(enum.Enum):
     WAL = "wal"
     """Commit rounds only: nothing may delay an acknowledgement."""
+    WAL_SYNC = "wal-sync"
+    """Syncs of relaxed commit rounds, beside the rounds that follow."""
     BACKGROUND = "background"
     """Segment writes, checkpoints, deletion, compaction."""
     READ = "read"

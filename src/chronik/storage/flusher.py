@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from chronik.model import UNFLUSHED_BYTES_MAX
 from chronik.storage.disk import Disk, IoThread
 from chronik.storage.log import PartitionLog, WritePlan
 
@@ -24,17 +25,17 @@ passes mean fewer opens."""
 FLUSH_BYTES: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
-UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class Flusher:
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, *, unflushed_bytes_max: int = UNFLUSHED_BYTES_MAX) -> None:
         self._disk = disk
+        self._unflushed_bytes_max = unflushed_bytes_max
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[PartitionLog, None] = {}
         self.unflushed_bytes = 0
         self.full = False
-        """Whether more than `UNFLUSHED_BYTES_MAX` wait to be written to segments. Senders wait then."""
+        """Whether more than `unflushed_bytes_max` wait to be written to segments. Senders wait then."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
         self._passes = 0
@@ -63,7 +64,7 @@ class Flusher:
 
     def note_bytes(self, change: int) -> None:
         self.unflushed_bytes += change
-        self.full = self.unflushed_bytes > UNFLUSHED_BYTES_MAX
+        self.full = self.unflushed_bytes > self._unflushed_bytes_max
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -18,13 +18,13 @@ from chronik.storage.disk import Disk, File, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log import PartitionLog
 from chronik.storage.segment import Segment
-from chronik.storage.wal import WalFile
 from chronik.storage.wal_format import (
     ENTRY_HEADER_BYTES,
     EntryHeader,
     WalEntryKind,
     decode_header,
 )
+from chronik.storage.wal_writer import WalFile
 
 __all__ = [
     "BatchPlace",

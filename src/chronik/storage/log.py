@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from chronik.client_state import ClientState, Held
 from chronik.model import StorageError, TopicPartition, invariant, violated
-from chronik.records.batch import OVERHEAD_BYTES, BatchHeader, Buffer, headers, stamp
+from chronik.records.batch import CONTROL_MASK, OVERHEAD_BYTES, BatchHeader, Buffer, headers, stamp
 from chronik.storage.disk import Disk, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log_parts import (
@@ -50,6 +50,7 @@ class PartitionLog:
     __slots__ = (
         "_appends",
         "_dirty",
+        "_doubt_end_offset",
         "_extent",
         "_file_work",
         "_listeners",
@@ -58,6 +59,7 @@ class PartitionLog:
         "_producer_bytes",
         "_retired",
         "_segments",
+        "_strict_end_offset",
         "_wal",
         "config",
         "deleted",
@@ -69,8 +71,10 @@ class PartitionLog:
         "fresh",
         "log_end_offset",
         "log_start_offset",
+        "must_write_again",
         "producers",
         "retirement",
+        "synced_end_offset",
         "tail",
         "topic_id",
         "topic_id_bytes",
@@ -110,7 +114,16 @@ class PartitionLog:
         self.log_end_offset = log_end_offset
         """The offset the next record gets."""
         self.durable_end_offset = log_end_offset
+        """Every batch before this offset is as durable as the topic promises: synced, or, in a relaxed log,
+        at least written to the WAL's file."""
+        self.synced_end_offset = log_end_offset
         """Every batch before this offset is synced, in the WAL or in segments below the checkpoint."""
+        self.must_write_again = False
+        """Whether what lies between these two has to go to the WAL again first: its sync failed."""
+        self._doubt_end_offset = 0
+        """Where that ended when the sync failed."""
+        self._strict_end_offset = 0
+        """End of the last append that is synced with its commit round although the log is relaxed."""
         self.flushed_offset = log_end_offset
         """Every batch before this offset is in a segment file, synced or not."""
         self.epochs = EpochHistory(epochs)
@@ -214,7 +227,7 @@ class PartitionLog:
         stamp(batch, 0, base_offset, leader_epoch)
         stamped = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
         self._accept(stamped, batch, now_ms)
-        self._to_wal(base_offset, batch)
+        self._to_wal(base_offset, batch, header.attributes)
         return base_offset
 
     def append_replicated(
@@ -226,20 +239,22 @@ class PartitionLog:
         """
         view = memoryview(batches)
         first = self.log_end_offset
+        attributes = 0
         for position, header in headers(view) if found is None else found:
             if header.base_offset < self.log_end_offset:
                 violated(f"{self.tp}: batch at {header.base_offset} overlaps the end {self.log_end_offset}")
+            attributes |= header.attributes
             end = position + header.batch_length + OVERHEAD_BYTES
             self._accept(header, view[position:end], now_ms)
         if self.log_end_offset > first:
-            self._to_wal(first, batches)
+            self._to_wal(first, batches, attributes)
 
-    def _to_wal(self, offset: int, payload: Buffer) -> None:
+    def _to_wal(self, offset: int, payload: Buffer, attributes: int) -> None:
         wal = self._wal
         if wal is None:
             violated("a log that is only being recovered takes no appends")
-        if self._preamble.is_due:
-            self._preamble.write(wal)
+        if self._preamble.is_due or self.must_write_again:
+            self._write_first(wal, before=offset)
         wal.append(
             WalEntryKind.APPEND,
             self.topic_id_bytes,
@@ -248,7 +263,59 @@ class PartitionLog:
             payload,
             self._appends,
             self.log_end_offset,
+            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,
         )
+
+    def _sync_within(self, attributes: int) -> float:
+        """Relaxed log: seconds within which the WAL syncs what ends the log now; 0: before it reports it.
+
+        The end of a transaction is always synced, and the transaction's records with it. The coordinator
+        takes a partition that has the marker for done, and never asks again.
+        """
+        end = self.log_end_offset
+        unsynced = end - max(self.synced_end_offset, self._strict_end_offset)
+        if attributes & CONTROL_MASK or unsynced >= self.config.sync_records:
+            self._strict_end_offset = end
+            return 0.0
+        return self.config.sync_within_seconds
+
+    def _write_first(self, wal: Wal, before: int) -> None:
+        """What has to stand in the WAL before the next entry of this log: its name, and what is in doubt.
+
+        Without the latter recovery would find a gap: the next entry goes to another file.
+        """
+        if self._preamble.is_due:
+            self._preamble.write(wal)
+        if not self.must_write_again:
+            return
+        self.must_write_again = False
+        for batch in self.tail:
+            if self.synced_end_offset < batch.next_offset <= min(before, self.durable_end_offset):
+                wal.append(
+                    WalEntryKind.APPEND,
+                    self.topic_id_bytes,
+                    self.tp.partition,
+                    batch.base_offset,
+                    batch.view,
+                    self._appends,
+                    batch.next_offset,
+                )
+
+    def doubt(self) -> None:
+        """The WAL's file could not be synced: what is not known to be synced may be lost with the power."""
+        if self.synced_end_offset < self.durable_end_offset:
+            self._doubt_end_offset = self.durable_end_offset
+            self.must_write_again = True
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether something that is durable may be in no file of the WAL that can be relied on."""
+        return self.synced_end_offset < self._doubt_end_offset and not self.deleted
+
+    def write_again(self) -> None:
+        """Give the WAL again what is in doubt, unless it has it already."""
+        if self.must_write_again and self._wal is not None and not self.deleted:
+            self._write_first(self._wal, before=self.log_end_offset)
 
     def restore(self, batches: Buffer, now_ms: int) -> None:
         """Recovery: take batches that stand in the WAL already."""
@@ -256,7 +323,7 @@ class PartitionLog:
         for position, header in headers(view):
             if header.base_offset >= self.log_end_offset:
                 self._accept(header, view[position : position + header.size_bytes], now_ms)
-        self.durable_end_offset = self.log_end_offset
+        self.durable_end_offset = self.synced_end_offset = self.log_end_offset
 
     def _accept(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
         """Make a batch the new end of the tail. No await anywhere: offsets follow each other."""
@@ -312,6 +379,7 @@ class PartitionLog:
 
     def rejected(self, token: int, error: StorageError) -> None:
         """A WAL round failed: drop the batches behind the durable end. None of them was acknowledged."""
+        self.doubt()
         if token <= self.durable_end_offset or self.log_end_offset == self.durable_end_offset:
             return
         self._cut_tail(self.durable_end_offset)
@@ -335,7 +403,10 @@ class PartitionLog:
     # --- what the flusher asks -----------------------------------------------------------------------
 
     def plan_write(self) -> WritePlan | None:
-        """Durable batches that no file has yet, grouped into writes. Runs on the loop."""
+        """Synced batches that no file has yet, grouped into writes. Runs on the loop.
+
+        A segment is never ahead of what the WAL has on disk: recovery believes the WAL.
+        """
         runs: list[tuple[Segment, int, list[Buffer]]] = []
         next_offset = self.flushed_offset
         start = bisect_right(self.tail, self.flushed_offset, key=lambda batch: batch.base_offset)
@@ -344,7 +415,7 @@ class PartitionLog:
             batch = self.tail[place]
             if batch.next_offset <= self.flushed_offset:
                 continue
-            if batch.next_offset > self.durable_end_offset:
+            if batch.next_offset > self.synced_end_offset:
                 break
             if runs and runs[-1][0] is batch.segment:
                 runs[-1][2].append(batch.view)
@@ -383,6 +454,8 @@ class PartitionLog:
         if wal is None:
             raise StorageError(f"{self.tp} is not open for writing")
         waiter = WalWaiter()
+        if self.must_write_again:
+            self._write_first(wal, before=self.log_end_offset)
         wal.append(kind, self.topic_id_bytes, self.tp.partition, offset, payload, waiter, 0)
         await waiter.future
 
@@ -455,6 +528,8 @@ class PartitionLog:
         assert wal is not None
         self._file_work.add(self._cut(offset))
         end = self.log_end_offset
+        if self.must_write_again:
+            self._write_first(wal, before=end)
         wal.append(
             WalEntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
         )
@@ -504,6 +579,9 @@ class PartitionLog:
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
+        self.synced_end_offset = min(self.synced_end_offset, self.log_end_offset)
+        self._strict_end_offset = min(self._strict_end_offset, self.log_end_offset)
+        self._doubt_end_offset = min(self._doubt_end_offset, self.log_end_offset)
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):
             self.producers.forget_from(offset)
@@ -527,7 +605,9 @@ class PartitionLog:
         self._retired = []
         self._segments = [self._new_segment(offset)]
         self.log_start_offset = self.log_end_offset = offset
-        self.durable_end_offset = self.flushed_offset = offset
+        self.durable_end_offset = self.synced_end_offset = self.flushed_offset = offset
+        self._strict_end_offset = self._doubt_end_offset = 0
+        self.must_write_again = False
         self.epochs = EpochHistory()
         self.forget_producers()
         return gone

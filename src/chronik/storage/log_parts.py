@@ -33,6 +33,10 @@ class LogConfig:
     segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
     file_delete_delay_ms: int = 60_000
+    sync_within_seconds: float = 0.0
+    """Seconds within which the WAL has to sync an append after it was reported; 0: before that."""
+    sync_records: int = 2**63 - 1
+    """An append with which so many records are not synced is synced before it is reported."""
 
 
 class SegmentDamage(Exception):
@@ -48,7 +52,7 @@ class SegmentDamage(Exception):
 
 class LogListener(Protocol):
     def on_durable(self, end_offset: int) -> None:
-        """Everything before `end_offset` is on this node's disk."""
+        """Everything before `end_offset` is on this node's disk; in a relaxed log, at least in a WAL file."""
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         """The WAL could not write the batches behind `end_offset`, and the log has dropped them."""
@@ -148,26 +152,58 @@ class AppendSink:
     Reports for appends from before the truncation are ignored: other batches may have their offsets by now.
     """
 
-    __slots__ = ("_dirty", "_file_work", "_listeners", "log")
+    __slots__ = ("_dirty", "_file_work", "_listeners", "_of", "log")
 
     def __init__(
         self, log: PartitionLog, file_work: FileWork, dirty: Dirty, listeners: Sequence[LogListener]
     ) -> None:
         self.log: PartitionLog | None = log
         """None after the log was truncated: reports are ignored then."""
+        self._of = log
         self._file_work = file_work
         self._dirty = dirty
         self._listeners = listeners
 
     def committed(self, token: int) -> None:
         """Everything before `token` is on disk."""
-        if self.log is not None:
-            self.log.durable_end_offset = token
+        log = self.log
+        if log is not None:
+            if token > log.durable_end_offset:  # else it was in doubt, and written again
+                log.durable_end_offset = token
+            if token > log.synced_end_offset:
+                log.synced_end_offset = token
             if self._file_work.waiting:
                 self._file_work.begin()
-            self._dirty.mark(self.log)
+            self._dirty.mark(log)
             for listener in self._listeners:
                 listener.on_durable(token)
+
+    def written(self, token: int) -> None:
+        """Everything before `token` survives the process."""
+        log = self.log
+        if log is not None:
+            log.durable_end_offset = token
+            for listener in self._listeners:
+                listener.on_durable(token)
+
+    def synced(self, token: int) -> None:
+        log = self.log
+        if log is not None:
+            if token > log.synced_end_offset:
+                log.synced_end_offset = token
+            if self._file_work.waiting:
+                self._file_work.begin()
+            self._dirty.mark(log)
+
+    def doubt(self) -> None:
+        self._of.doubt()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self._of.is_in_doubt
+
+    def write_again(self) -> None:
+        self._of.write_again()
 
     def rejected(self, token: int, error: StorageError) -> None:
         if self.log is not None:

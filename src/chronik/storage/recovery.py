@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -33,9 +34,10 @@ from chronik.storage.store import (
     log_states,
     sync_logs,
 )
-from chronik.storage.wal import Wal, WalFile
-from chronik.storage.wal_format import Damage, WalEntry, WalEntryKind, WalScanner
+from chronik.storage.wal import Wal
+from chronik.storage.wal_format import Damage, WalEntry, WalEntryKind, WalScanner, first_round
 from chronik.storage.wal_queue import RESTART_GAP
+from chronik.storage.wal_writer import WalFile
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ class _Recovery:
         self.disk = disk
         self.root = root
         self.options = options
-        self.flusher = Flusher(disk)
+        self.flusher = Flusher(disk, unflushed_bytes_max=options.unflushed_bytes_max)
         self.logs: dict[LogKey, PartitionLog] = {}
         self.at_rest: dict[LogKey, LogState] = {}
         self.hard_state = b""
@@ -117,7 +119,12 @@ class _Recovery:
                 # now, so they must survive a power loss before the next checkpoint.
                 file.sync()
                 scanner = WalScanner(
-                    name, file.read_at, file.size(), sequence, is_last_file=place == len(names) - 1
+                    name,
+                    file.read_at,
+                    file.size(),
+                    sequence,
+                    is_last_file=place == len(names) - 1,
+                    next_round=partial(self._first_round, names[place + 1 :]),
                 )
                 first = -1
                 for entry in scanner.entries(lambda header: header.sequence >= from_sequence):
@@ -141,6 +148,14 @@ class _Recovery:
             elif place < len(names) - 1 and self._make_room(path, sequence):
                 files.pop()
         return files, sequence, round_
+
+    def _first_round(self, names: list[str], after_sequence: int) -> int:
+        """Of the first of these WAL files."""
+        file = self.disk.open(self.root / "wal" / names[0])
+        try:
+            return first_round(file.read_at, file.size(), after_sequence)
+        finally:
+            file.close()
 
     def _make_room(self, path: Path, sequence: int) -> bool:
         """On a disk that is nearly full, remove a WAL file as soon as its entries are in segments."""
@@ -290,7 +305,8 @@ def _tell(report: RecoveryReport) -> None:
             report.seconds * 1e3,
         )
     for place in report.torn:
-        log.warning("cut off an unfinished write in WAL %s: it had not been acknowledged", place)
+        line = "cut off an unfinished write in WAL %s: only topics with %s can have acknowledged it"
+        log.warning(line, place, "flush.ms or flush.messages")
     for damage in report.damage:
         what = "entries"
         if damage.header is not None:

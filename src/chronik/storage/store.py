@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from chronik.client_state import ClientState, Share
-from chronik.model import METADATA_TOPIC_ID, StorageError, TopicPartition
+from chronik.model import METADATA_TOPIC_ID, UNFLUSHED_BYTES_MAX, StorageError, TopicPartition
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
 from chronik.storage.disk import Disk, IoThread
@@ -38,6 +38,7 @@ class StoreOptions:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     producer_share: Share = field(default_factory=lambda: ClientState().producer_ids)
     """Room for what all logs together remember of producers."""
+    unflushed_bytes_max: int = UNFLUSHED_BYTES_MAX
 
 
 LogKey = tuple[bytes, int]

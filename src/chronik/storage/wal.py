@@ -5,40 +5,45 @@ one call, syncs once and tells every entry's sink on the loop. There is no timer
 first append starts a round at once. A profile makes rounds start at least `interval` apart once enough
 entries come to make waiting pay.
 
+A round that holds nothing but entries of relaxed topics is reported as soon as it is written. A sync of its
+own follows, beside the rounds that are written meanwhile, within the time that the entries allow; a round
+that has to be synced does it too. A round that has to be synced does not begin while such a sync is under
+way: if both ran at once and the device failed, the kernel would tell only one of them.
+
 A failed round is taken back as a whole: its sinks hear `rejected`, newest first, so that each log can cut its
-tail. Writing continues in another file, since after a failed sync the contents of this one are unknown.
+tail. Writing continues in another file, since after a failed sync the contents of this one are unknown. What
+had been reported and was not synced is written again there, out of the logs' tails.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from chronik.metrics import COUNTS, Histogram, clock
 from chronik.model import StorageError, invariant
 from chronik.records.batch import Buffer
 from chronik.storage.disk import Disk, File, IoThread
 from chronik.storage.inline import Inline
-from chronik.storage.spares import Spares
-from chronik.storage.wal_queue import ROUND_BYTES_MAX, Pending, WalQueue
+from chronik.storage.unsynced import Unsynced
+from chronik.storage.wal_queue import ROUND_BYTES_MAX, Pending, RelaxedSink, WalQueue
+from chronik.storage.wal_writer import WalFile, WalWriter
 
 log = logging.getLogger(__name__)
 
 QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 INLINE_BYTES_MAX: Final = 24 * 1024
-ZEROED_SHARE: Final = 128
-"""Share of the file (1/128) that a small round fills with zeros behind itself when it has used up the last
-zeros. Later rounds overwrite written blocks, so their sync does not wait for the file system's journal."""
-ZEROED_BYTES_MAX: Final = 512 * 1024
-_PAGE: Final = memoryview(bytes(4096))
 GATHER_TURNS_MAX: Final = 8
 """How many turns of the loop a round waits at most while each of them brings more entries."""
+DOUBT_RETRY_SECONDS: Final = 1.0
+"""Least time between two attempts to write again what a failed sync left in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +76,12 @@ class WalStats:
     bytes: int = 0
     round_seconds: Histogram = field(default_factory=Histogram)
     round_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    relaxed_rounds: int = 0
+    """Those that were reported before they were synced."""
+    relaxed_sync_seconds: Histogram = field(default_factory=Histogram)
+    """Their syncs, each for many of them."""
     failed_rounds: int = 0
     backpressure_events: int = 0
-
-
-@dataclass(slots=True)
-class WalFile:
-    path: Path
-    number: int
-    first_sequence: int
-
-
-def wal_file_name(number: int) -> str:
-    return f"{number:012d}.wal"
 
 
 class Wal:
@@ -100,7 +98,6 @@ class Wal:
     ) -> None:
         """`files` are those that recovery found; writing goes on in another one behind them."""
         self._disk = disk
-        self._directory = directory
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._queue = WalQueue(next_sequence=next_sequence, next_round=next_round, wake=self._schedule_round)
@@ -109,20 +106,34 @@ class Wal:
         self._round_started = 0.0
         self._round_clock = 0.0
         self._timer: asyncio.Handle | None = None
-        self.files: list[WalFile] = list(files)
-        self._file: File | None = None
-        self._file_number = files[-1].number if files else -1
-        self._position = 0
-        self._zeros = memoryview(bytes(min(options.file_bytes // ZEROED_SHARE, ZEROED_BYTES_MAX)))
-        self._zeroed_end = 0
-        self._is_used = False
-        self._spares = Spares(disk, directory, options.file_bytes, spares)
+        self._is_round_synced = True
+        """Whether the round under way syncs everything before it."""
+        self._sync_within = 0.0
+        self._is_held = False
+        """Whether the next round waits for the sync under way."""
+        self._unsynced = Unsynced()
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._doubt_timer: asyncio.TimerHandle | None = None
+        self._doubted_at = -inf
+        self._sync_error: BaseException | None = None
+        """Why the sync under way failed, until the round under way is over."""
+        self._syncs = 0
+        """Syncs beside the rounds that have begun. A failure counts as one, so that the sync that was under
+        way then is known to be out of date."""
+        self._sync_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        """Callers that wait until what is written is synced, with the number of the sync that does it."""
+        self._writer = WalWriter(disk, directory, options.file_bytes, files, spares)
+        self.files = self._writer.files
+        self.removable = self._writer.removable
+        self.release = self._writer.release
         self._room_waiters: list[Callable[[], None]] = []
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._cut: asyncio.Future[None] | None = None
         self._is_cut_in_round = False
         self._closed = False
         self._inline = Inline()
+        self._inline_relaxed = Inline()
+        """The same for rounds without a sync, which are much quicker."""
         self.stats = WalStats()
 
     # --- appending ---------------------------------------------------------------------------------
@@ -173,11 +184,21 @@ class Wal:
 
         try:
             self._queue.cut(taken)
-            if self._is_cut_in_round and not self._in_round:
-                return
-            await future
+            if not self._is_cut_in_round or self._in_round:
+                await future
         finally:
             self._cut = None
+        await self.synced()
+
+    async def synced(self) -> None:
+        """Returns when everything that is written is synced. StorageError if that fails."""
+        if self._unsynced.is_in_doubt:
+            raise StorageError("what the WAL could not sync has to be written again first")
+        if self._unsynced:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._sync_waiters.append((self._syncs + 1, future))
+            self._begin_sync()
+            await future
 
     # --- rounds ------------------------------------------------------------------------------------
 
@@ -207,9 +228,13 @@ class Wal:
 
     def _start_round(self) -> None:
         self._timer = None
-        taken = self._queue.take()
+        queue, writer = self._queue, self._writer
+        if self._unsynced.is_syncing and (queue.is_next_strict or not writer.fits(queue.next_bytes)):
+            self._is_held = True
+            return
+        taken = queue.take()
         if taken is None:
-            self._queue.is_awake = False
+            queue.is_awake = False
             return
         entries, size = taken.entries, taken.size_bytes
         self._in_round = entries
@@ -218,21 +243,28 @@ class Wal:
         buffers: list[Buffer] = []
         for entry in entries:
             buffers += entry[:2]
-        file = self._file
-        if file is not None and self._position + size > self._options.file_bytes:
-            self._retire_file(file)
-            file = None
+        former = writer.leave_full(size)
+        if former is not None and not self._unsynced:
+            self._close_file(former)
+            former = None
+        is_strict = not taken.sync_within
+        self._sync_within = taken.sync_within
+        self._is_round_synced = is_strict or former is not None
         first_sequence = entries[0].sequence
-        is_small = size <= INLINE_BYTES_MAX
+        # What the sync has to take along counts too.
+        is_small = size + (self._unsynced.all_bytes if self._is_round_synced else 0) <= INLINE_BYTES_MAX
         # Zeros are for small rounds that follow. Data that waits would overwrite them, and wait for them.
-        zero_ahead = is_small and not self._queue.count
-        work = partial(self._write, file, buffers, size, first_sequence, zero_ahead=zero_ahead)
-        if is_small and self._disk.is_local and self._inline.may(self._disk.clock()):
-            self._run_inline(work)
+        zero_ahead = size <= INLINE_BYTES_MAX and not queue.count
+        work = partial(
+            writer.write, former, buffers, size, first_sequence, zero_ahead=zero_ahead, is_synced=is_strict
+        )
+        inline = self._inline if self._is_round_synced else self._inline_relaxed
+        if is_small and self._disk.is_local and inline.may(self._disk.clock()):
+            self._run_inline(work, inline)
         else:
             self._disk.submit(IoThread.WAL, work, self._round_done)
 
-    def _run_inline(self, work: Callable[[], tuple[File, int]]) -> None:
+    def _run_inline(self, work: Callable[[], tuple[File, int]], inline: Inline) -> None:
         """A small round: handing it to a thread and back would take longer than to do it."""
         result: tuple[File, int] | None = None
         failure: BaseException | None = None
@@ -241,62 +273,23 @@ class Wal:
             result = work()
         except Exception as error:
             failure = error
-        self._inline.took(started, self._disk.clock())
+        inline.took(started, self._disk.clock())
         self._round_done(result, failure)
         del failure  # breaks the cycle with its frames, which would keep files open
 
-    def _write(
-        self, file: File | None, buffers: list[Buffer], size: int, first_sequence: int, *, zero_ahead: bool
-    ) -> tuple[File, int]:
-        """In the WAL's I/O thread: nobody else touches the file or its number meanwhile."""
-        is_fresh = file is None
-        if file is None:
-            file = self._open_file(first_sequence)
-        try:
-            end = self._position + size
-            if zero_ahead and end > self._zeroed_end:
-                zeros = self._zeros[: max(self._options.file_bytes - end, 0)]
-                buffers.append(zeros)
-                self._zeroed_end = end + len(zeros)
-            elif self._is_used:
-                # Overwrite whole pages, or the kernel would have to read the old ones first.
-                buffers.append(_PAGE[: min(-end % len(_PAGE), max(self._options.file_bytes - end, 0))])
-            file.write_at(self._position, buffers)
-            file.sync()
-        except BaseException:
-            if is_fresh:  # nobody else knows of it yet
-                file.close()
-            raise
-        return file, size
-
-    def _open_file(self, first_sequence: int) -> File:
-        number = self._file_number + 1
-        path = self._directory / wal_file_name(number)
-        spare = self._spares.take()
-        try:
-            self._disk.rename(spare.path, path)
-            self._disk.sync_directory(self._directory)
-        except BaseException:
-            spare.file.close()
-            raise
-        self._file_number = number
-        self._position = 0
-        self._is_used = spare.is_used
-        self._zeroed_end = self._options.file_bytes if spare.is_used else 0
-        self.files.append(WalFile(path, number, first_sequence))
-        return spare.file
-
-    def _retire_file(self, file: File) -> None:
-        self._file = None
-        self._disk.submit(IoThread.BACKGROUND, file.close, lambda _result, _error: None)
+    def _close_file(self, file: File) -> None:
+        """In the thread of the syncs while there is one, which must not find another file in its place."""
+        thread = IoThread.WAL_SYNC if self._unsynced.is_syncing else IoThread.BACKGROUND
+        self._disk.submit(thread, file.close, lambda _result, _error: None)
 
     def _round_done(self, result: tuple[File, int] | None, error: BaseException | None) -> None:
         entries, self._in_round = self._in_round, []
-        if result is None:
-            self._round_failed(entries, error)
+        failure, self._sync_error = error or self._sync_error, None
+        if result is None or failure is not None:
+            self._round_failed(entries, failure)
             return
-        self._file, written = result
-        self._position += written
+        file, written = result
+        self._writer.wrote(file, written)
         if self._queue.count:
             self._schedule_round()
         else:
@@ -309,28 +302,139 @@ class Wal:
         stats.round_seconds.observe(seconds)
         stats.round_entries.observe(len(entries))
         # An entry is durable only after all before it, so each sink is called once, with its newest token.
-        for sink, token in {entry.sink: entry.token for entry in entries}.items():
-            sink.committed(token)
+        tokens = {entry.sink: entry.token for entry in entries}
+        if self._is_round_synced and (self._unsynced or self._sync_waiters):
+            self._tell_synced(self._unsynced.take_all(), inf)
+        if not self._sync_within:
+            for sink, token in tokens.items():
+                sink.committed(token)
+            if self._unsynced.is_in_doubt:
+                self._unsynced.settle()
+        else:
+            relaxed = cast(dict[RelaxedSink, int], tokens)  # a round is relaxed if all its entries are
+            for one, token in relaxed.items():
+                one.written(token)
+            stats.relaxed_rounds += 1
+            self._unsynced.add(relaxed, written, self._sync_within, self._loop.time())
+        self._look_after_syncs()
         if self._is_cut_in_round and self._cut is not None and not self._cut.done():
             self._cut.set_result(None)
         if self._room_waiters or self._idle_waiters:
             self._settle()
-        if self._position > self._options.file_bytes // 2:
-            self._spares.request()
 
     def _round_failed(self, entries: list[Pending], error: BaseException | None) -> None:
         self.stats.failed_rounds += 1
-        if self._file is not None:
-            self._retire_file(self._file)
         failure = StorageError(f"the WAL cannot be written: {error}")
         log.error("a commit round of %d entries failed and is taken back: %s", len(entries), error)
-        rejected = entries + self._queue.clear()
+        if (file := self._writer.give_up()) is not None:
+            self._close_file(file)
+        self._unsynced.fail()
+        self._syncs += 1
+        self._is_held = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        rejected = entries + self._queue.clear(is_synced=not self._unsynced.is_in_doubt)
         self._queue.is_awake = False
         for entry in reversed(rejected):
             entry.sink.rejected(entry.token, failure)
         if self._cut is not None and not self._cut.done():
             self._cut.set_exception(failure)
+        waiters, self._sync_waiters = self._sync_waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(failure)
         self._settle()
+        self._unsynced.settle()
+        if self._unsynced.is_in_doubt:
+            self._write_doubted()
+
+    # --- syncs of relaxed rounds ---------------------------------------------------------------------
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Written and reported, but not synced yet."""
+        return self._unsynced.all_bytes
+
+    @property
+    def unsynced_seconds(self) -> float:
+        """Age of the oldest of that."""
+        return self._unsynced.age(self._loop.time())
+
+    def _look_after_syncs(self) -> None:
+        """Begin a sync if one is due, else see to it that it begins in time."""
+        unsynced = self._unsynced
+        if unsynced.is_syncing or not unsynced.is_written:
+            return
+        now = self._loop.time()
+        if self._sync_waiters or unsynced.is_much or unsynced.due <= now:
+            self._begin_sync()
+        elif self._sync_timer is None or self._sync_timer.when() > unsynced.due:
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+            self._sync_timer = self._loop.call_at(unsynced.due, self._on_sync_timer)
+
+    def _on_sync_timer(self) -> None:
+        self._sync_timer = None
+        self._look_after_syncs()
+
+    def _begin_sync(self) -> None:
+        """Unless one is under way, or the round under way syncs everything: then this is called again."""
+        unsynced, file = self._unsynced, self._writer.file
+        if unsynced.is_syncing or not unsynced.is_written or (self._in_round and self._is_round_synced):
+            return
+        invariant(file is not None, "what is not synced stands in a file")
+        assert file is not None
+        unsynced.begin()
+        self._syncs += 1
+        done = partial(self._sync_done, self._syncs, clock())
+        self._disk.submit(IoThread.WAL_SYNC, file.sync, done)
+
+    def _sync_done(self, number: int, started: float, _result: None, error: BaseException | None) -> None:
+        if number != self._syncs:
+            return  # a round failed meanwhile: what this was to sync is written again
+        if error is not None:
+            self._sync_failed(error)
+            return
+        self.stats.relaxed_sync_seconds.observe(clock() - started)
+        self._tell_synced(self._unsynced.take_synced(), number)
+        if not self._unsynced and not self._in_round:
+            self._queue.note_synced()
+        if self._is_held:
+            self._is_held = False
+            self._start_round()
+        self._look_after_syncs()
+
+    def _sync_failed(self, error: BaseException) -> None:
+        if self._in_round:
+            self._sync_error = error  # the round is written to the same file: it fails when it is over
+        else:
+            self._round_failed([], error)
+
+    def _tell_synced(self, synced: dict[RelaxedSink, int], number: float) -> None:
+        for sink, token in synced.items():
+            sink.synced(token)
+        waiters, self._sync_waiters = self._sync_waiters, []
+        for wanted, future in waiters:
+            if wanted > number:
+                self._sync_waiters.append((wanted, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def _write_doubted(self) -> None:
+        """Have the logs write again what is in doubt: at once, but not again and again to a failing disk."""
+        now = self._loop.time()
+        if self._doubt_timer is not None or self._closed or not self._unsynced.is_in_doubt:
+            return
+        if now - self._doubted_at >= DOUBT_RETRY_SECONDS:
+            self._doubted_at = now
+            self._unsynced.write_again()
+        else:
+            self._doubt_timer = self._loop.call_later(DOUBT_RETRY_SECONDS, self._on_doubt_timer)
+
+    def _on_doubt_timer(self) -> None:
+        self._doubt_timer = None
+        self._write_doubted()
 
     def _settle(self) -> None:
         if self._room_waiters and not self.full:
@@ -343,30 +447,15 @@ class Wal:
                 if not future.done():
                     future.set_result(None)
 
-    # --- retiring ----------------------------------------------------------------------------------
-
-    def removable(self, before_sequence: int) -> list[WalFile]:
-        """Files all of whose entries precede `before_sequence`; the one being written is never among them."""
-        out = []
-        for file, following in zip(self.files, self.files[1:], strict=False):
-            if following.first_sequence <= before_sequence:
-                out.append(file)
-        return out
-
-    async def release(self, gone: Sequence[WalFile], *, is_room: bool) -> None:
-        """Give up files that no checkpoint needs. They are kept as spares if `is_room`, else removed."""
-        paths = [file.path for file in gone]
-        await self._disk.run(IoThread.BACKGROUND, lambda: self._spares.keep(paths, is_room=is_room))
-        for file in gone:  # in place: the I/O thread may be adding one
-            self.files.remove(file)
+    # --- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
         await self.drained()
+        with suppress(StorageError):
+            await self.synced()
         self._closed = True
-        await self._spares.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-        self._file = None
+        await self._writer.spares.close()
+        for timer in (self._timer, self._sync_timer, self._doubt_timer):
+            if timer is not None:
+                timer.cancel()
+        self._writer.close()

@@ -3,9 +3,10 @@
 An entry is a fixed header and a payload. The header carries its own CRC and the CRC of the payload, and a
 sequence number that only grows: where it does not, the bytes are left over from before and the log ends.
 
-It also carries the number of its commit round. A round starts only after the one before it was synced, so
-an unreadable entry with a later round behind it had been acknowledged (the disk lost it: damage), while
-one in the last round was not (a torn write: the log ends there).
+It also carries the number of its commit round. A round with a higher number starts only after all with lower
+ones were synced, so an unreadable entry with a higher number behind it had been synced (the disk lost it:
+damage), while one of the last number may not have been (a torn write: the log ends there). Rounds that are
+reported before they are synced share a number with what follows them until a sync (`wal_queue`).
 """
 
 from __future__ import annotations
@@ -103,18 +104,45 @@ def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
 
 
 ReadAt = Callable[[int, int], bytes]
+_NO_ROUND: Final = -1
+_ANY_ROUND: Final = 1 << 64
+
+
+def _any_round(_after_sequence: int) -> int:
+    return _ANY_ROUND
+
+
+def first_round(read_at: ReadAt, size: int, after_sequence: int) -> int:
+    """Number of the first round of a file that is newer than this sequence number; -1 if there is none."""
+    scanner = WalScanner("", read_at, size, after_sequence, is_last_file=True)
+    position = scanner.find_sound_entry(0, after_sequence)
+    header = scanner.header_at(position) if position is not None else None
+    return header.round if header is not None else _NO_ROUND
 
 
 class WalScanner:
     """Walks one WAL file entry by entry, in bounded memory, past damage where a later round follows it."""
 
     def __init__(
-        self, file_name: str, read_at: ReadAt, size: int, after_sequence: int, *, is_last_file: bool
+        self,
+        file_name: str,
+        read_at: ReadAt,
+        size: int,
+        after_sequence: int,
+        *,
+        is_last_file: bool,
+        next_round: Callable[[int], int] = _any_round,
     ) -> None:
+        """`next_round` tells the number of the next file's first round behind a sequence number.
+
+        Where that is not higher than this file's last one, a sync of this file may have failed, and its end
+        was written again.
+        """
         self._file_name = file_name
         self._read_at = read_at
         self._size = size
         self._is_last_file = is_last_file
+        self._next_round = next_round
         self.last_sequence = after_sequence
         self.last_round = -1
         self.end_position = 0
@@ -127,9 +155,9 @@ class WalScanner:
         """Sound entries in order; the payload is read (and checked) only for those that are `wanted`."""
         position = 0
         while True:
-            header = self._header_at(position)
+            header = self.header_at(position)
             if header is None or header.sequence <= self.last_sequence:
-                following = self._find_sound_entry(position + 1, self.last_sequence)
+                following = self.find_sound_entry(position + 1, self.last_sequence)
                 if following is None:
                     return
                 if not self._later_round_from(following):
@@ -156,14 +184,14 @@ class WalScanner:
             yield WalEntry(header, payload, position)
             position = end
 
-    def _header_at(self, position: int) -> EntryHeader | None:
+    def header_at(self, position: int) -> EntryHeader | None:
         if position + ENTRY_HEADER_BYTES > self._size:
             return None
         data = self._read_at(position, ENTRY_HEADER_BYTES)
         return decode_header(data) if len(data) == ENTRY_HEADER_BYTES else None
 
     def _later_round_from(self, position: int) -> bool:
-        header = self._header_at(position)
+        header = self.header_at(position)
         if header is None:
             return False
         end = position + ENTRY_HEADER_BYTES + header.payload_bytes
@@ -171,20 +199,20 @@ class WalScanner:
 
     def _round_after(self, position: int, sequence: int, round_: int) -> bool:
         """Whether an entry of a later round than `round_` stands at `position` or behind it."""
-        if not self._is_last_file:
+        if not self._is_last_file and self._next_round(sequence) > round_:
             return True
-        found = self._find_sound_entry(position, sequence)
+        found = self.find_sound_entry(position, sequence)
         while found is not None:
-            header = self._header_at(found)
+            header = self.header_at(found)
             if header is None:
                 return False
             if header.round > round_:
                 return True
             sequence = header.sequence
-            found = self._find_sound_entry(found + ENTRY_HEADER_BYTES + header.payload_bytes, sequence)
+            found = self.find_sound_entry(found + ENTRY_HEADER_BYTES + header.payload_bytes, sequence)
         return False
 
-    def _find_sound_entry(self, position: int, after_sequence: int) -> int | None:
+    def find_sound_entry(self, position: int, after_sequence: int) -> int | None:
         """The next place at or behind `position` with a sound header of a higher sequence."""
         needle = MAGIC.to_bytes(4, "big")
         while position + ENTRY_HEADER_BYTES <= self._size:
@@ -194,7 +222,7 @@ class WalScanner:
                 sequence = int.from_bytes(chunk[found + _SEQUENCE_AT : found + _SEQUENCE_AT + 8], "big")
                 # A file that is used again is full of old ones: a quick look is enough for them.
                 if sequence > after_sequence or found + ENTRY_HEADER_BYTES > len(chunk):
-                    header = self._header_at(position + found)
+                    header = self.header_at(position + found)
                     if header is not None and header.sequence > after_sequence:
                         return position + found
                 found = chunk.find(needle, found + 1)

@@ -5,8 +5,13 @@ Metadata entries gather apart. They are in whichever round is taken next, howeve
 themselves if that round has much data, else in front of it. They get their numbers then: each data entry
 leaves `SEQUENCE_STEP - 1` numbers free before its own, and each planned round one round number.
 
+A round is relaxed if all of its entries may be reported before they are synced. Relaxed rounds share their
+number with the round before them that is not synced yet, and with the one behind them: a higher number says
+that everything with a lower one was synced before (`wal_format`). `GROUP_BYTES_MAX` bounds what shares one.
+
 Invariants: within the metadata, and within the data, entries are written in the order in which they were
-added. Sequence numbers grow from entry to entry, round numbers from round to round.
+added. Sequence numbers grow from entry to entry. Round numbers never go back; they grow behind a round that
+is not relaxed.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -35,6 +41,9 @@ wait for one round: Raft waits for its writes."""
 RESTART_GAP: Final = 1 << 32
 """Numbers that a start leaves out: more than the one round that was under way before it can have had. That
 round is cut off; should the disk lose the cut, its entries must not look newer than those written since."""
+GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Data in relaxed rounds of one number, after which a round is synced like any other. Recovery takes an entry
+that it cannot read for one that was never synced, and ends there, where no higher number follows."""
 _METADATA: Final = METADATA_TOPIC_ID.bytes
 
 
@@ -46,6 +55,27 @@ class WalSink(Protocol):
 
     def rejected(self, token: int, error: StorageError) -> None:
         """The entry is not on disk and never will be."""
+
+
+class RelaxedSink(WalSink, Protocol):
+    """Sink of an entry that was added with `sync_within`."""
+
+    def written(self, token: int) -> None:
+        """As `committed`, but not synced yet: it survives the process, not a power loss."""
+
+    def synced(self, token: int) -> None:
+        """What was `written` up to this token is on disk now."""
+
+    def doubt(self) -> None:
+        """What was `written` may be lost: its file could not be synced."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether that is so still."""
+        ...
+
+    def write_again(self) -> None:
+        """Append once more what is in doubt, unless that is under way."""
 
 
 class Pending(NamedTuple):
@@ -62,12 +92,16 @@ class Round(msgspec.Struct):
     number: int
     entries: list[Pending] = msgspec.field(default_factory=list)
     size_bytes: int = 0
+    sync_within: float = inf
+    """Seconds within which it has to be synced; 0: before anybody hears of it."""
     cuts: list[Callable[[int], None]] = msgspec.field(default_factory=list)
     """Whom to tell the first sequence number behind this round when it is taken."""
 
 
 class WalQueue:
     __slots__ = (
+        "_former",
+        "_group_bytes",
         "_last_round",
         "_last_sequence",
         "_metadata",
@@ -77,6 +111,7 @@ class WalQueue:
         "_open",
         "_planned",
         "_wake",
+        "_was_alone",
         "count",
         "data_bytes",
         "data_count",
@@ -97,6 +132,12 @@ class WalQueue:
         self._planned: deque[Round] = deque()
         self._open: Round | None = None
         """The last planned round, while it may get more entries."""
+        self._former: Round | None = None
+        """The round that was planned last, taken or not; None if everything before the next one is synced."""
+        self._group_bytes = 0
+        """Data in rounds that share the number of `_former`, without those of `_former` itself."""
+        self._was_alone = False
+        """Whether the round that was taken last was of metadata alone."""
         self._metadata: list[Pending] = []
         self._metadata_bytes = 0
         self.count = 0
@@ -123,8 +164,13 @@ class WalQueue:
         payload: Buffer,
         sink: WalSink,
         token: int,
+        sync_within: float = 0.0,
     ) -> None:
-        """Queue an entry; its sink hears of it once it is on disk."""
+        """Queue an entry; its sink hears of it once it is on disk.
+
+        With `sync_within`, which only a `RelaxedSink` may ask for, it hears of it once it is in the file; the
+        sync has to follow within so many seconds.
+        """
         size = len(payload) + ENTRY_HEADER_BYTES
         if topic_id == _METADATA:
             header = encode_header(kind, 0, 0, topic_id, partition, offset, payload)
@@ -143,6 +189,8 @@ class WalQueue:
         header = encode_header(kind, sequence, planned.number, topic_id, partition, offset, payload)
         planned.entries.append(tuple.__new__(Pending, (header, payload, sink, token, sequence)))
         planned.size_bytes += size
+        if sync_within < planned.sync_within:
+            planned.sync_within = sync_within
         self.data_bytes += size
         self.data_count += 1
         self.count += 1
@@ -150,10 +198,34 @@ class WalQueue:
             self._wake()
 
     def _plan(self) -> Round:
-        planned = self._open = Round(self._next_round)
-        self._next_round += ROUND_STEP
+        former = self._former
+        if former is not None and 0.0 < former.sync_within < inf:
+            planned = Round(former.number)
+            self._group_bytes += former.size_bytes
+            if self._group_bytes >= GROUP_BYTES_MAX:
+                planned.sync_within = 0.0
+        else:
+            planned = Round(self._next_round)
+            self._next_round += ROUND_STEP
+            self._group_bytes = 0
+        self._open = self._former = planned
         self._planned.append(planned)
         return planned
+
+    def note_synced(self) -> None:
+        """Everything that was taken is synced."""
+        if not self._planned:
+            self._former = None
+
+    @property
+    def is_next_strict(self) -> bool:
+        """Whether the next round, as far as it is known, has to be synced before anybody hears of it."""
+        return bool(self._metadata) or not self._planned or self._planned[0].sync_within == 0.0
+
+    @property
+    def next_bytes(self) -> int:
+        """Size of the next round at most, as far as it is known."""
+        return self._metadata_bytes + (self._planned[0].size_bytes if self._planned else 0)
 
     def cut(self, found: Callable[[int], None]) -> None:
         """Divide what is written into before and after, for a checkpoint.
@@ -173,8 +245,11 @@ class WalQueue:
         if not self.count:
             return None
         if self._metadata and self._is_too_much_data():
-            taken = Round(self._planned[0].number - 1)  # the metadata goes alone
+            # The metadata goes alone.
+            taken = Round(max(self._planned[0].number - 1, self._last_round))
+            self._was_alone = True
         else:
+            self._was_alone = False
             if not self._planned:
                 self._plan()
             taken = self._planned.popleft()
@@ -184,6 +259,8 @@ class WalQueue:
             self.data_bytes -= taken.size_bytes
         if self._metadata:
             self._put_in_front(taken)
+        if taken is self._former:  # only what the next number follows from: its entries are not kept
+            self._former = Round(taken.number, size_bytes=taken.size_bytes, sync_within=taken.sync_within)
         self._last_round = taken.number
         self.count -= len(taken.entries)
         self._last_sequence = taken.entries[-1].sequence
@@ -198,8 +275,7 @@ class WalQueue:
         not wait for a stream of metadata."""
         if not self._planned:
             return False
-        following = self._planned[0]
-        return following.size_bytes > SHARED_BYTES_MAX and following.number - 1 > self._last_round
+        return self._planned[0].size_bytes > SHARED_BYTES_MAX and not self._was_alone
 
     def _put_in_front(self, taken: Round) -> None:
         end = self.next_sequence + len(self._metadata)
@@ -211,13 +287,18 @@ class WalQueue:
             for sequence, entry in enumerate(self._metadata, self.next_sequence)
         ]
         taken.size_bytes += self._metadata_bytes
+        taken.sync_within = 0.0
         self._metadata, self._metadata_bytes = [], 0
 
-    def clear(self) -> list[Pending]:
-        """Remove and return everything that waits; nobody who waits for a cut is told."""
+    def clear(self, *, is_synced: bool = True) -> list[Pending]:
+        """Remove and return everything that waits; nobody who waits for a cut is told.
+
+        If not everything that was taken `is_synced`, what is added next shares its number.
+        """
         gone = self.waiting()
         self._planned.clear()
         self._open = None
+        self._former = None if is_synced else Round(self._last_round, sync_within=1.0)
         self._metadata, self._metadata_bytes = [], 0
         self.count = self.data_count = self.data_bytes = 0
         return gone

@@ -11,7 +11,7 @@ from chronik.client import Admin, ClientOptions
 from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
 from chronik.local.probe import ProbedNode, ask_http, ask_metadata, look
-from chronik.model import NO_LEADER, ChronikError, NodeId, RequestError, TopicPartition
+from chronik.model import NO_LEADER, ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.records.reader import Record
 from chronik.testing.nodes import WAIT_SECONDS_MAX, ClusterFailed, Nodes
 from chronik.testing.replicas import ReplicaReader, ReplicaView, compare
@@ -80,7 +80,10 @@ class Cluster(Nodes):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; returns when every running node names a leader for all its partitions."""
+        """Create a topic; returns when every running node names a leader for all its partitions.
+
+        On a busy machine a node that runs may be fenced for a moment: it counts again when it is back.
+        """
         new = NewTopic(
             name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
         )
@@ -89,7 +92,14 @@ class Cluster(Nodes):
             async with ClientCluster(self.bootstrap, ClientOptions(deadline_ms=30_000)) as client:
                 return await Admin(client).create_topics([new])
 
-        (created,) = self._background.run(create())
+        def try_create() -> Any:
+            (created,) = self._background.run(create())
+            is_short = (
+                isinstance(created, RequestError) and created.code == ErrorCode.invalid_replication_factor
+            )
+            return () if is_short and replication_factor <= len(self._answering()) else (created,)
+
+        (created,) = self.wait_for(try_create, f"enough nodes for topic {name!r} are unfenced")
         if isinstance(created, RequestError):
             raise ClusterFailed(f"topic {name!r} could not be created: {created}")
         for node_id in self._answering():

@@ -45,6 +45,7 @@ def test_a_topic_is_created_listed_configured_and_deleted(tmp_path: Path) -> Non
         (listed,) = (await http.get("/admin/topics")).json
         assert listed["name"] == "orders"
         assert listed["is_searchable"]
+        assert listed["durability"].startswith("An acknowledged write is synced to disk")
         assert [one["leader"] for one in listed["partitions"]] == [1, 1, 1]
         assert {**(await http.get("/admin/topics/orders")).json, "allowed": None} == listed
 

@@ -184,3 +184,25 @@ def test_where_a_disk_said_that_it_lost_records_they_may_be_missing_and_nothing_
     assert kinds(send("p.1", 0), final(0), damaged=[TopicPartition("t", 1)]) == {"lost write"}
     torn = final(0, "p.1", next_position=2, read_committed=True)
     assert kinds(*in_txn(True), final(0, "p.1"), torn, damaged=damaged) == set()
+
+
+def test_what_a_power_cut_may_take_from_a_relaxed_topic_is_missing_and_nothing_else() -> None:
+    """Records sent in the window before it: they may be gone, though somebody read them, and their offsets
+    may be others'. What was sent before, and what is there, has to be right."""
+    tp = TopicPartition("t", 0)
+    events: tuple[Event, ...] = (
+        send("a", 0, at=1.0),
+        send("b", 1, at=5.0),
+        send("c", 2, at=5.0),
+        send("d", 1, at=7.0),
+        poll(0, "a", "b", "c"),
+        poll(1, "d"),
+        final(0, "a", "d"),
+    )
+    losable = {tp: [(4.0, 6.0)]}
+    assert {"lost write", "lost read", "wrong offset", "diverged"} <= kinds(*events)
+    assert kinds(*events, losable=losable) == set()
+    assert kinds(*events, losable={tp: [(5.6, 6.0)]}) >= {"lost write"}, "sent too early"
+    assert kinds(*events[:-1], final(0, "d"), losable=losable) >= {"lost write"}, "a was synced long ago"
+    assert kinds(*events[:-1], final(0, "a", "x"), losable=losable) >= {"diverged"}
+    assert kinds(*events[:-1], final(0, "a", "d", "a"), losable=losable) == set()

@@ -116,7 +116,9 @@ def test_describe_shows_leaders_offsets_and_what_was_set(broker: Broker, cli: Cl
             "end_offset": 2,
         }
     ]
-    assert "retention.ms=1000" in cli("topic", "describe", "a").out
+    told = cli("topic", "describe", "a").out
+    assert "retention.ms=1000" in told
+    assert ("An acknowledged write is synced" in told) is (topic["durability"] is not None)
 
 
 def test_an_existing_topic_is_an_error_unless_that_is_fine(cli: Cli) -> None:

@@ -304,7 +304,7 @@ def test_survivors_that_split_their_votes_ask_again_soon() -> None:
         for driver in survivors:
             driver.core.forget_leader()
         for driver in survivors:
-            driver._campaign(term, 1)
+            driver._early_campaign._campaign(term, 1)
         await asyncio.sleep(0.05)
         assert [driver.core.term for driver in survivors] == [term + 1, term + 1]
         assert not any(driver.is_leader for driver in survivors), "this vote was not split"

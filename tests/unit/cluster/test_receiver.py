@@ -21,7 +21,7 @@ from chronik.metadata.commands import (
     encode_entry,
 )
 from chronik.metadata.state import ClusterState
-from chronik.model import ErrorCode, PeerError
+from chronik.model import ErrorCode, PeerError, Unavailable
 from chronik.raft import encode
 from chronik.raft.messages import AppendEntries, Message
 
@@ -165,3 +165,16 @@ async def test_a_command_that_finds_no_room_waits_and_is_not_refused() -> None:
     await receiver._tasks.finished()
     assert raft.proposed == [command]
     assert FORWARDED_HEAD.unpack_from(link.sent[0])[1:] == (5, 7, 0)
+
+
+def test_who_has_no_status_now_answers_with_nothing() -> None:
+    """While the metadata log is loaded again after a failed write. The link must not break, and the asker
+    must not wait (shards 7)."""
+    link, receiver = Link(MEMBER), receiver_of(Raft())
+
+    def status() -> bytes:
+        raise Unavailable("the metadata log of this node is not open now")
+
+    receiver._status = status
+    receiver.on_frame(cast(Any, link), memoryview(FORWARD_HEAD.pack(QuorumFrame.QUERY, 5)))
+    assert link.sent == [FORWARD_HEAD.pack(QuorumFrame.ANSWER, 5)]

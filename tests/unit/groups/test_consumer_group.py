@@ -11,13 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.groups.assignors import ASSIGNORS, Partitions, assign_range, assign_uniform
-from chronik.groups.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupConfig,
-    ConsumerHeartbeat,
-    HeartbeatResult,
-    MemberState,
-)
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_member import MemberState
+from chronik.groups.consumer_messages import ConsumerGroupConfig, ConsumerHeartbeat, HeartbeatResult
 from chronik.groups.patterns import PatternWork, TopicPatterns
 from chronik.groups.records import PartKey, apply_part, decode_key, encode_key, encode_part
 from chronik.groups.subscriptions import Topics, TopicSize

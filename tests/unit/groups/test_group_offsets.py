@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.groups.consumer_group import Part
-from chronik.groups.messages import SavedGroup, SavedMember
+from chronik.groups.classic_messages import SavedGroup, SavedMember
+from chronik.groups.consumer_messages import Part
 from chronik.groups.offsets import GroupOffsets, OffsetAndMetadata
 from chronik.groups.records import (
     GroupKey,

@@ -123,6 +123,8 @@ def test_every_key_does_something() -> None:
     through = {
         "message.timestamp.type": ".stamps_append_time",
         "cleanup.policy": ".deletes_old_segments",
+        "flush.ms": "config.durability",
+        "flush.messages": "config.durability",
         "unclean.leader.election.enable": '"unclean.leader.election.enable"',
     }
     for name, one in TOPIC_CONFIGS.items():

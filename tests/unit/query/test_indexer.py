@@ -17,14 +17,14 @@ import pytest
 from chronik.client import Cluster
 from chronik.model import TopicPartition
 from chronik.query.index import TopicIndex
-from chronik.query.indexer import (
+from chronik.query.indexed_topic import (
     COMMIT_RECORDS,
     COMMIT_SECONDS,
     COMMIT_SECONDS_MAX,
     LEFT_PER_SECOND,
     IndexedTopic,
-    Indexer,
 )
+from chronik.query.indexer import Indexer
 from chronik.query.tail import Tail
 from chronik.records.reader import Row
 

@@ -9,7 +9,7 @@ import pytest
 from chronik.client import Fetched
 from chronik.model import TopicPartition
 from chronik.query.index import TopicIndex
-from chronik.query.indexer import IndexedTopic
+from chronik.query.indexed_topic import IndexedTopic
 from chronik.query.messages import LogLosses
 from chronik.query.rechecking import is_stale, replace_lost
 from chronik.records.batch import read_header

@@ -15,7 +15,8 @@ from chronik.model import TopicPartition
 from chronik.query import tail as tail_module
 from chronik.query.history import History
 from chronik.query.index import IndexSnapshot, TopicIndex
-from chronik.query.indexer import IndexedTopic, Indexer
+from chronik.query.indexed_topic import IndexedTopic
+from chronik.query.indexer import Indexer
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
 from chronik.query.tail import Tail

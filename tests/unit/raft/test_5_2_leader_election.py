@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chronik.raft import HardState, RoleName
@@ -183,6 +185,28 @@ def test_who_knows_that_the_leader_is_dead_listens_to_candidates() -> None:
     cluster[2].step(poll)
     cluster.drive(2)
     assert cluster.network == []
+
+
+def test_who_forgets_its_leader_leaves_the_next_campaign_to_whoever_made_it_forget() -> None:
+    """Its time-out may be nearly over. Campaigning out of turn would split the votes."""
+    cluster = Cluster(1, 2, 3)
+    cluster.elect(1)
+    cluster.tick(2, 10)
+    cluster[2].forget_leader()
+    cluster.tick(2, 10)
+    assert cluster[2].role.name is RoleName.FOLLOWER
+    cluster.tick(2, 10)
+    assert cluster[2].role.name is RoleName.PRE_CANDIDATE
+
+
+def test_a_follower_is_patient_with_a_leader_that_its_driver_watches() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.elect(1)
+    cluster[2].config = dataclasses.replace(cluster[2].config, patience_ticks=7)
+    cluster.tick(2, cluster[2].election_timeout + 6)
+    assert cluster[2].role.name is RoleName.FOLLOWER
+    cluster.tick(2, 1)
+    assert cluster[2].role.name is RoleName.PRE_CANDIDATE
 
 
 def test_a_leader_does_not_forget_itself() -> None:

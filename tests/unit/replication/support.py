@@ -78,7 +78,7 @@ class Replicas:
         made = Partition(
             tp=tp,
             topic_id=topic_id,
-            log=self.store.open_log(tp, topic_id, log_config(config)),
+            log=self.store.open_log(tp, topic_id, log_config(tp.topic, config)),
             config=config,
             context=self.context,
         )

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -255,3 +256,30 @@ async def test_a_leader_that_is_gone_is_not_waited_for(
         leader.side.on_closed(cast(Link, leader))
         await store.wal.drained()
         assert not leader.is_read
+
+
+@pytest.mark.parametrize("configs", [{}, {"flush_ms": "1000"}], ids=["synced", "relaxed"])
+async def test_only_a_relaxed_topic_is_cut_below_its_watermark(
+    tmp_path: Path, configs: dict[str, str]
+) -> None:
+    """All in-sync replicas of a relaxed topic may have lost power at once: then the leader has less than what
+    was committed. What an earlier leader said must not be believed of the records that come instead."""
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store).add("orders", **configs)
+        partition.assign(Assignment(partition=0, replicas=(1, LEADER), isr=(LEADER,), leader=LEADER))
+        link = cast(Link, SimpleNamespace(peer_id=LEADER))
+        assert partition.follow(link, 0, is_reset=False)
+        for offset in range(3):
+            batch = build_batch([Record(key=None, value=b"value", timestamp_ms=1)], base_offset=offset)
+            partition.log.append_replicated(memoryview(batch), 1)
+        partition.leader_reported(5, 0)
+        await store.wal.drained()
+        assert partition.high_watermark == 3
+        is_relaxed = bool(configs)
+        assert partition.follow(link, 2, is_reset=False) is is_relaxed
+        if is_relaxed:
+            batch = build_batch([Record(key=None, value=b"other", timestamp_ms=1)], base_offset=2)
+            partition.log.append_replicated(memoryview(batch), 1)
+            await store.wal.drained()
+        assert partition.high_watermark == (2 if is_relaxed else 3)
+        assert partition.log_end_offset == 3

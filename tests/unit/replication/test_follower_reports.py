@@ -258,7 +258,7 @@ async def test_min_insync_replicas_counts_from_the_moment_it_is_changed(tmp_path
         partition.require_enough_replicas()
         for wanted, is_taken in ((3, False), (1, True)):
             config = TopicConfig.resolve({"min.insync.replicas": str(wanted)})
-            partition.reconfigure(config, log_config(config))
+            partition.reconfigure(config, log_config("orders", config))
             assert partition.lacks_replicas is not is_taken
 
 

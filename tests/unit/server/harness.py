@@ -104,7 +104,7 @@ class FakePartition:
 
     def append_internal(self, batch: bytearray, now_ms: int) -> Appended:
         self.log_end_offset += 1
-        return Appended(self.log_end_offset - 1, self.log_end_offset, -1, False)
+        return Appended(self.log_end_offset - 1, self.log_end_offset, -1)
 
     def when_acked(self, next_offset: int, acks: int, callback: AckCallback) -> None:
         callback(None)

@@ -1,13 +1,20 @@
-"""Which listener is the nodes' own."""
+"""Several listeners: what each asks for, where it says it is, and which one is the nodes' own."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chronik.client.apis import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
+from chronik.client.options import BrokerAddress
 from chronik.config import ConfigError, Settings
 from chronik.server.listeners import inter_broker_listener, listener_specs, listeners_of_nodes
+from chronik.server.tls import client_context
+from chronik.testing import free_ports
+from tests.tls import make_certificate
+from tests.unit.server.test_login import address, closed, login, opened
 
 
 def own(**settings: object) -> str:
@@ -53,3 +60,39 @@ def test_nodes_log_in_as_such_on_their_own_listener_only() -> None:
 
 def test_while_their_own_listener_is_open_nodes_that_moved_on_come_by_any() -> None:
     assert of_nodes() == {"KAFKA", "INNER", "OUTER"}
+
+
+async def test_each_protocol_at_once_and_each_says_its_own_address(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    protocols = {"OPEN": "PLAINTEXT", "SEALED": "SSL", "NAMED": "SASL_PLAINTEXT", "CLIENTS": "SASL_SSL"}
+    told = {
+        name: BrokerAddress(f"{name.lower()}.example", 1000 + len(name)) for name in (*protocols, "KAFKA")
+    }
+    ports = dict(zip(protocols, free_ports(4), strict=True))
+    settings = {
+        "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
+        "listener_security_protocol_map": ",".join(f"{name}:{what}" for name, what in protocols.items()),
+        "advertised_listeners": ",".join(f"{name}://{where}" for name, where in told.items()),
+        "kafka_tls_cert": cert,
+        "kafka_tls_key": key,
+    }
+    async with closed(tmp_path, **settings) as node:
+        await node.find("g")
+        for name, protocol in {"KAFKA": "PLAINTEXT", **protocols}.items():
+            given: dict[str, Any] = {}
+            if protocol.endswith("SSL"):
+                given["tls"] = client_context(cert)
+            if protocol.startswith("SASL"):
+                given["login"] = login()
+            connection = await opened(address(node, name), **given)
+            cluster = await connection.request(DESCRIBE_CLUSTER, {})
+            metadata = await connection.request(METADATA, {"topics": None})
+            wanted = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
+            found = await connection.request(FIND_COORDINATOR, wanted)
+            coordinators = getattr(found, "coordinators", None) or [found]
+            seen = {
+                BrokerAddress(one.host, one.port)
+                for one in (*cluster.brokers, *metadata.brokers, *coordinators)
+            }
+            assert seen == {told[name]}, name
+            connection.close()

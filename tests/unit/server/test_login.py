@@ -15,19 +15,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from chronik.client.apis import DELETE_TOPICS, DESCRIBE_CLUSTER, METADATA
+from chronik.client.apis import API_VERSIONS, DELETE_TOPICS, DESCRIBE_CLUSTER, METADATA
 from chronik.client.connection import Connection
 from chronik.client.login import Login
 from chronik.client.options import BrokerAddress, ClientOptions
 from chronik.client.retry import Unanswered, Unreachable
 from chronik.config import ConfigError, Settings
 from chronik.metadata import commands as c
-from chronik.model import ErrorCode, RequestError
+from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError
 from chronik.security.scram import MECHANISMS, make_credential
 from chronik.server.handlers import all_handlers
 from chronik.server.listeners import listener_specs
 from chronik.server.login_failures import DELAY_SECONDS
-from chronik.server.sasl import BEFORE_LOGIN
+from chronik.server.sasl import BEFORE_LOGIN, REQUESTS_MAX
 from chronik.server.tls import client_context
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import decode_response, encode_request
@@ -140,6 +140,28 @@ async def test_a_stranger_cannot_announce_a_large_frame(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_a_stranger_gets_so_many_answers_and_no_more(tmp_path: Path) -> None:
+    """What is served before a login costs the node time, too."""
+    async with closed(tmp_path) as node:
+        for request in (
+            encode_request(ApiKey.API_VERSIONS, 0, 1, "x", {}),
+            encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, "x", {"mechanism": "GSSAPI"}),
+        ):
+            reader, writer = await asyncio.open_connection(*address(node))
+            writer.write(request * 1_000)
+            answers = 0
+            while await read_frame(reader) is not None:
+                answers += 1
+            assert answers <= REQUESTS_MAX
+            writer.close()
+        connection = await opened(address(node), login=login())
+        for _ in range(2 * REQUESTS_MAX):
+            await connection.request(
+                API_VERSIONS, {"client_software_name": "x", "client_software_version": "1"}
+            )
+        connection.close()
+
+
 async def test_messages_without_a_header_after_the_old_handshake(tmp_path: Path) -> None:
     async with closed(tmp_path) as node:
         reader, writer = await asyncio.open_connection(*address(node))
@@ -170,13 +192,18 @@ async def test_a_session_ends_and_a_login_renews_it(tmp_path: Path) -> None:
             await connection.request(METADATA, {"topics": None})
 
 
+def _of_users(answer: Any) -> list[str]:
+    """The topics in a Metadata answer, without the one that the audit log makes when it first writes."""
+    return [topic.name for topic in answer.topics if topic.name != AUDIT_TOPIC]
+
+
 async def test_acls_and_the_nodes_own_clients(tmp_path: Path) -> None:
     async with closed(tmp_path, authorizer=True, super_users="User:admin;User:other") as node:
         await node.topic("orders")
         for user, expected in (("admin", ["orders"]), ("alice", [])):
             connection = await opened(address(node), login=login(user))
             answer = await connection.request(METADATA, {"topics": None})
-            assert [topic.name for topic in answer.topics] == expected
+            assert _of_users(answer) == expected
             connection.close()
         # By the open listener: nobody in particular, unless it is the node itself.
         own = address(node, "KAFKA")
@@ -184,7 +211,7 @@ async def test_acls_and_the_nodes_own_clients(tmp_path: Path) -> None:
         for given, expected in ((None, []), (security.own_login, ["orders"])):
             connection = await opened(own, login=given)
             answer = await connection.request(METADATA, {"topics": None})
-            assert [topic.name for topic in answer.topics] == expected
+            assert _of_users(answer) == expected
             connection.close()
         with pytest.raises(RequestError):
             await opened(own, login=Login(mechanism="CHRONIK-NODE", user="1", password="guessed"))
@@ -195,7 +222,7 @@ async def test_acls_and_the_nodes_own_clients(tmp_path: Path) -> None:
         assert (given.seed, given.warrant) == (b"", b""), "this node is alone"
         connection = await opened(own, login=reading)
         answer = await connection.request(METADATA, {"topics": None})
-        assert [topic.name for topic in answer.topics] == ["orders"]
+        assert _of_users(answer) == ["orders"]
         deleted = await connection.request(
             DELETE_TOPICS, {"topics": [{"name": "orders"}], "topic_names": ["orders"], "timeout": 1000}
         )

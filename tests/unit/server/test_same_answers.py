@@ -33,7 +33,7 @@ from chronik.security.acls import AclBinding, Operation, ResourceType
 from chronik.security.quotas import PRODUCER_RATE
 from chronik.server import connection
 from chronik.server.access import Authorizer
-from chronik.server.call import KnownRequests
+from chronik.server.known_requests import KnownRequests
 from chronik.server.throttling import throttle
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import encode_request

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from chronik.server.listener import STALL_SECONDS_MAX, StalledMemory
+from chronik.server.request_memory import STALL_SECONDS_MAX, StalledMemory
 
 
 class Peer:

@@ -86,7 +86,7 @@ def principal(at: OwnClients, login: Login) -> str:
     )
     server.first(client.first())
     client.check(server.final(client.final(server.challenge(*found))))
-    return at.who(login.user, server)
+    return at.who(login.user, server).principal
 
 
 def test_each_is_known_as_the_client_of_its_node_on_all_nodes() -> None:

@@ -336,7 +336,9 @@ class HeldWal:
     def __init__(self) -> None:
         self.entries: list[tuple[WalSink, int]] = []
 
-    def append(self, kind: int, topic_id: bytes, partition: int, offset: int, payload, sink, token) -> None:
+    def append(
+        self, kind: int, topic_id: bytes, partition: int, offset: int, payload, sink, token, sync_within=0.0
+    ) -> None:
         self.entries.append((sink, token))
 
     def commit(self, count: int) -> None:

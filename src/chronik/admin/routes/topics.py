@@ -13,6 +13,7 @@ from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.needs import on_topic
 from chronik.admin.visible import allowed_on, visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
+from chronik.metadata.durability import Durability
 from chronik.metadata.values import Topic
 from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
@@ -49,6 +50,8 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     """Number of offsets. More than the records after compaction or transactions. Null if a leader is away."""
     size_bytes: int | None
     is_searchable: bool
+    durability: str
+    """What an acknowledged write may rely on, in one sentence."""
     configs: dict[str, str]
     partitions: tuple[PartitionView, ...]
     allowed: tuple[str, ...] | None = None
@@ -178,6 +181,7 @@ def view(context: AdminContext, topic: Topic, remote: Mapping[TopicPartition, tu
         else one.high_watermark - one.log_start_offset
         for one in partitions
     ]
+    config = context.services.topic_config(topic.name)
     return TopicView(
         name=topic.name,
         topic_id=str(topic.topic_id),
@@ -186,7 +190,8 @@ def view(context: AdminContext, topic: Topic, remote: Mapping[TopicPartition, tu
         partition_count=len(topic.partitions),
         message_count=_sum(spans),
         size_bytes=_sum([one.size_bytes for one in partitions]),
-        is_searchable=context.services.topic_config(topic.name).searchable,
+        is_searchable=config.searchable,
+        durability=Durability.of_topic(topic.name, config.durability).promise,
         configs=topic.configs,
         partitions=partitions,
     )

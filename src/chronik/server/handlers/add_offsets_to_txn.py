@@ -9,8 +9,8 @@ from chronik.model import ErrorCode, ProducerIdentity, RequestError
 from chronik.security.acls import Operation
 from chronik.server.coordinators import ensure_internal_topic
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import fenced_code
 from chronik.server.gate import all_of, on_group, on_transaction
-from chronik.server.producer_fencing import fenced_code
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chronik.model import ErrorCode, ProducerIdentity, TopicPartition
 from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of, fenced_code
 from chronik.server.gate import asks
-from chronik.server.producer_fencing import fenced_code
 from chronik.transactions.transaction import V2
 from chronik.wire.api import ApiKey
 

@@ -8,7 +8,8 @@ from chronik.metadata.commands import SetQuota
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation
 from chronik.security.quotas import check_entity, check_quota
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import on_cluster
 from chronik.wire.api import ApiKey
 

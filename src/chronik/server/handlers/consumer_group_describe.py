@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.groups.assignors import Partitions
-from chronik.groups.consumer_group import ConsumerGroup, ConsumerMember
+from chronik.groups.consumer_group import ConsumerGroup
+from chronik.groups.consumer_member import ConsumerMember
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access

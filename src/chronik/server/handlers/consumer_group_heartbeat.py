@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from chronik.groups.assignors import Partitions
-from chronik.groups.consumer_group import ConsumerHeartbeat
+from chronik.groups.consumer_messages import ConsumerHeartbeat
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.dispatch import Reply, RequestContext, handles, reply

@@ -25,7 +25,8 @@ from chronik.server.config_entries import (
     default_broker_entries,
     layered_entries,
 )
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import each_config
 from chronik.server.setting_values import values_of_settings
 from chronik.server.topics import check_topic_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronik.groups.group import Group, State
+from chronik.groups.classic_group import ClassicGroup, State
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.authorized import group_operations
@@ -52,7 +52,7 @@ async def describe_groups(request: DescribeGroupsRequest, ctx: RequestContext) -
 async def _describe(group_id: str, ctx: RequestContext) -> dict[str, Any]:
     try:
         group = await ctx.services.groups.describe(group_id)
-        if not isinstance(group, Group):
+        if not isinstance(group, ClassicGroup):
             raise RequestError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
     except RequestError as error:
         if error.code is not ErrorCode.group_id_not_found:

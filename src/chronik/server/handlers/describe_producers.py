@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from chronik.model import ErrorCode, TopicPartition
 from chronik.security.acls import Operation
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import each_topic
 from chronik.wire.api import ApiKey
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from chronik.model import ErrorCode, ProducerIdentity, RequestError
 from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import fenced_code
 from chronik.server.gate import on_transaction
-from chronik.server.producer_fencing import fenced_code
 from chronik.transactions.transaction import V2
 from chronik.wire.api import ApiKey
 

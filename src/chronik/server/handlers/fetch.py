@@ -10,7 +10,8 @@ from chronik.metrics import clock
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.errors import error_of
 from chronik.server.fetch_sessions import INITIAL_EPOCH, FetchSession, Owner
 from chronik.server.gate import asks
 from chronik.server.handlers.produce import leader_endpoints
@@ -176,6 +177,7 @@ class _PendingFetch:
             return
         result.buffers = found.buffers
         result.size_bytes = found.size_bytes
+        partition.read_bytes += found.size_bytes
         if self._request.isolation_level == READ_COMMITTED:
             result.aborted = partition.aborted_transactions(wanted.fetch_offset, found)
 

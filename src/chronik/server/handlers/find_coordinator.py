@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.coordinators import CoordinatorAddress, find_coordinator
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import asks
 from chronik.wire.api import ApiKey
 

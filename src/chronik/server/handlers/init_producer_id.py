@@ -9,8 +9,8 @@ from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.coordinators import ensure_internal_topic
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import fenced_code
 from chronik.server.gate import asks
-from chronik.server.producer_fencing import fenced_code
 from chronik.transactions.coordinator import TRANSACTIONS_TOPIC
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import in_ms

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from chronik.model import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ErrorCode, RequestError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.security.acls import Operation
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import each_topic
 from chronik.wire.api import ApiKey
 

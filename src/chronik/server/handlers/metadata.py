@@ -11,7 +11,8 @@ from chronik.model import ErrorCode, RequestError, is_internal_topic
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import may_create
 from chronik.server.authorized import NOT_REQUESTED, cluster_operations
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import asks
 from chronik.server.throttling import may_create_on_first_use
 from chronik.server.topics import check_first_use, check_topic_name, ensure_topic

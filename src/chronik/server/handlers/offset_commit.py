@@ -11,7 +11,8 @@ from chronik.groups.offsets import OffsetAndMetadata
 from chronik.metadata.state import ClusterState
 from chronik.model import ErrorCode, TopicPartition
 from chronik.security.acls import Operation
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import all_of, each_topic, on_group
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import in_ms

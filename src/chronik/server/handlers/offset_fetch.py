@@ -8,7 +8,8 @@ from uuid import UUID
 from chronik.groups.committing import FetchedOffset
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import all_of, asks, each, on_group
 from chronik.server.handlers.offset_commit import topic_name
 from chronik.wire.api import ApiKey

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from chronik.model import NO_EPOCH, NO_OFFSET, ErrorCode, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.security.acls import Operation, ResourceType
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles, reply
+from chronik.server.dispatch import Reply, RequestContext, handles, reply
+from chronik.server.errors import error_of
 from chronik.server.gate import each
 from chronik.wire.api import ApiKey
 

@@ -20,9 +20,10 @@ from chronik.replication.partition import ACKS_ALL, Appended, Partition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.auto_create_topics import create_missing_topics, missing_topics
-from chronik.server.call import Known
-from chronik.server.dispatch import Call, RequestContext, error_of, handles_hot
+from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.errors import error_of
 from chronik.server.gate import asks
+from chronik.server.known_requests import Known
 from chronik.server.transaction_admission import admission_error, to_admit
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import (
@@ -64,7 +65,7 @@ class _PendingProduce:
         self._frame: bytearray | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.large: list[int] = []
-        """Places of the batches that are to be looked into beside the loop before they are appended."""
+        """Places of the batches that an I/O thread has to check before they are appended."""
 
     def append_all(self) -> None:
         """Put every batch into its log, in the order of the request, without an await.
@@ -95,7 +96,7 @@ class _PendingProduce:
                 taken.append(_NOT_TAKEN)
                 self._refuse(index, error)
             else:
-                base_offset, next_offset, append_time_ms, _ = appended
+                base_offset, next_offset, append_time_ms = appended
                 taken.append((base_offset, append_time_ms, partition.log.log_start_offset))
                 if acks:
                     self._unacked.add(index)
@@ -112,7 +113,7 @@ class _PendingProduce:
         return pending
 
     async def append_large(self) -> None:
-        """Look into the large batches beside the loop and append them, in the order of the request."""
+        """Check the large batches in an I/O thread and append them, in the order of the request."""
         request = self._call.request
         for index in self.large:
             try:
@@ -129,7 +130,8 @@ class _PendingProduce:
         while appended is None:
             partition = self._leader_of(index)
             admitted = await partition.look_into(records or _NO_RECORDS, services.now_ms())
-            # Much may have happened meanwhile, so everything is asked again, last of all what does not wait.
+            # Anything may have changed meanwhile, so everything is checked again; the last checks do not
+            # wait.
             if (refused := await admission_error(call)) is not None:
                 raise refused
             partition = self._leader_of(index)
@@ -289,7 +291,7 @@ class _PendingBatch(msgspec.Struct, eq=False):
             if not access.is_open:
                 access.require(Operation.WRITE, ResourceType.TOPIC, tp.topic)
             partition = services.replicas.leader(tp)
-            base_offset, next_offset, append_time_ms, _ = partition.append(
+            base_offset, next_offset, append_time_ms = partition.append(
                 records or _NO_RECORDS, acks, services.now_ms()
             )
         except TooMuchForLoop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronik.groups.messages import Sync
+from chronik.groups.classic_messages import Sync
 from chronik.model import ErrorCode
 from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply

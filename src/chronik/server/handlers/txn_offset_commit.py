@@ -8,7 +8,8 @@ from chronik.groups.committing import OffsetCommit
 from chronik.groups.offsets import OffsetAndMetadata
 from chronik.model import ErrorCode, ProducerIdentity, RequestError, TopicPartition
 from chronik.security.acls import Operation
-from chronik.server.dispatch import Reply, RequestContext, error_of, handles
+from chronik.server.dispatch import Reply, RequestContext, handles
+from chronik.server.errors import error_of
 from chronik.server.gate import all_of, each_topic, on_group, on_transaction
 from chronik.server.handlers.offset_commit import answer, check_offset
 from chronik.wire.api import ApiKey

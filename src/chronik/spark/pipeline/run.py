@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.5
 LAG_SECONDS: Final = 3.0
-STATUS_FOLDER: Final = ".chronik/running"
 START_ATTEMPTS_MAX: Final = 4
 START_POLL_SECONDS: Final = 0.05
 # Spark's own words.

@@ -15,7 +15,7 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class ClassicGroupConfig:
     """Bounds and delays, under the names of Kafka's broker configs."""
 
     session_timeout_ms_min: int = 6_000
@@ -123,7 +123,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append this; when it is durable (or failed) call `Group.persisted(number, ...)`."""
+    """Append this; when it is durable (or failed) call `ClassicGroup.persisted(number, ...)`."""
 
     number: int
     saved: SavedGroup

@@ -21,11 +21,11 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chronik.groups.member import MEMBER_OVERHEAD_BYTES, Member, protocols_bytes
-from chronik.groups.messages import (
+from chronik.groups.classic_member import MEMBER_OVERHEAD_BYTES, Member, protocols_bytes
+from chronik.groups.classic_messages import (
     Answer,
+    ClassicGroupConfig,
     Effect,
-    GroupConfig,
     Join,
     JoinedMember,
     JoinResult,
@@ -66,10 +66,10 @@ class _Held:
     """Set when the record carries the assignment of this generation."""
 
 
-class Group:
+class ClassicGroup:
     """One classic group. See the module's docstring."""
 
-    def __init__(self, group_id: str, config: GroupConfig, *, now_ms: int) -> None:
+    def __init__(self, group_id: str, config: ClassicGroupConfig, *, now_ms: int) -> None:
         self.group_id = group_id
         self.config = config
         self.state = State.EMPTY
@@ -501,7 +501,9 @@ class Group:
         )
 
     @classmethod
-    def restore(cls, group_id: str, saved: SavedGroup, config: GroupConfig, *, now_ms: int) -> Group:
+    def restore(
+        cls, group_id: str, saved: SavedGroup, config: ClassicGroupConfig, *, now_ms: int
+    ) -> ClassicGroup:
         """The group from its record. Every member starts with a full session time-out."""
         group = cls(group_id, config, now_ms=saved.state_since_ms)
         group.generation = saved.generation

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from chronik.groups.group import Group, State
-from chronik.groups.messages import (
+from chronik.groups.classic_group import ClassicGroup, State
+from chronik.groups.classic_messages import (
     Answer,
+    ClassicGroupConfig,
     Effect,
-    GroupConfig,
     Join,
     JoinResult,
     Leave,
@@ -30,15 +30,15 @@ REBALANCE_MS = 60_000
 RANGE: Protocols = (("range", b"topics"),)
 
 
-def config(**changes: int) -> GroupConfig:
-    return GroupConfig(**{"initial_rebalance_delay_ms": 0, **changes})
+def config(**changes: int) -> ClassicGroupConfig:
+    return ClassicGroupConfig(**{"initial_rebalance_delay_ms": 0, **changes})
 
 
 class Driver:
     """Plays the coordinator: counts answers, writes records at once (unless told to hold them)."""
 
     def __init__(self, **changes: int) -> None:
-        self.group = Group("g", config(**changes), now_ms=0)
+        self.group = ClassicGroup("g", config(**changes), now_ms=0)
         self.now_ms = 0
         self.answers: dict[object, JoinResult | SyncResult] = {}
         self.waiting: set[object] = set()
@@ -433,7 +433,7 @@ def test_a_dead_group_answers_everybody() -> None:
 def test_a_restored_group_goes_on() -> None:
     driver = Driver()
     leader, follower = driver.stable_pair()
-    driver.group = Group.restore("g", driver.saved, config(), now_ms=driver.now_ms)
+    driver.group = ClassicGroup.restore("g", driver.saved, config(), now_ms=driver.now_ms)
     assert driver.heartbeat(follower, 2) is ErrorCode.none
     assert driver.synced(driver.send_sync(follower, 2)).assignment == b"p1"
     driver.advance(SESSION_MS + REBALANCE_MS)
@@ -579,7 +579,7 @@ class Crowd(RuleBasedStateMachine):
         driver = self.driver
         driver.take(driver.group.close(ErrorCode.not_coordinator, now_ms=driver.now_ms))
         driver.held.clear()
-        driver.group = Group.restore("g", driver.saved, driver.group.config, now_ms=driver.now_ms)
+        driver.group = ClassicGroup.restore("g", driver.saved, driver.group.config, now_ms=driver.now_ms)
 
     @invariant()
     def generations_do_not_go_back_in_the_log(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.groups.messages import (
+from chronik.groups.classic_messages import (
     Answer,
     Join,
     JoinResult,
