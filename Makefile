@@ -29,7 +29,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-soak bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-short bench-soak bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,7 +160,10 @@ hostile: setup ## a hostile client with 10,000 connections beside a well-behaved
 mutants: $(VENV)/.dev ## known bugs, planted one at a time: does the simulator notice each?
 	$(BIN)/python tools/mutants.py $(ARGS)
 
-bench: setup ## side by side with Apache Kafka on this machine (ARGS=--quick for a short form)
+bench: setup ## every cell beside Apache Kafka, hours; ARGS="--states warm --cells 'bulk*' --nodes 1" for a part, ARGS=--list
+	$(BIN)/python -m bench.matrix $(ARGS)
+
+bench-short: setup ## a few loads beside Apache Kafka in a quarter of an hour (ARGS=--quick for two minutes)
 	$(BIN)/python -m bench.compare $(ARGS)
 
 cluster: setup ## three real nodes: failover, restarts, members (part of make test)

@@ -1,4 +1,4 @@
-"""The chart of the README, drawn by `make bench ARGS=--write`.
+"""The chart of the README, drawn by `make bench-short ARGS=--write`.
 
 One bar for each load and state: chronik's records a second over Apache Kafka's, median of the pairs, with the
 spread as a line. The dashed line is "as fast".
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -87,5 +87,18 @@ def draw_curves(
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     grid.flat[0].legend(frameon=False)
+    figure.savefig(target, metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_soak(windows: Sequence[Sequence[float]], target: Path) -> None:
+    """A line for each figure of the windows: p99, memory, descriptors."""
+    mpl.rcParams.update({"svg.hashsalt": "chronik", "svg.fonttype": "none", "font.family": "sans-serif"})
+    figure, panels = plt.subplots(1, 3, figsize=(11, 2.6), layout="constrained")
+    titles = ("p99 of a record, ms", "memory, MB", "descriptors")
+    for axes, title, values in zip(panels, titles, zip(*windows, strict=True), strict=True):
+        axes.plot(range(1, len(values) + 1), values, color="#2a78d6")
+        axes.set(title=title, xlabel="window", ylim=(0, max(values) * 1.2))
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(target, metadata={"Date": None})
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.1 and chronik, by turns, on this machine, in one run (`make bench`).
+"""Apache Kafka 4.1 and chronik, by turns, on this machine, in one run (`make bench-short`).
 
 Apache Kafka runs with its defaults, which do not sync; chronik runs with its defaults, which do. Both are up,
 one is driven at a time: every workload runs on one and at once on the other, in alternating order, so that
@@ -255,7 +255,10 @@ def page(states: dict[str, Figures], loads: list[Workload], peer: str, rounds: i
             rows.append([re.sub(r"\[red\](.*)\[/\]", r"**\1** ✗", cell) for cell in cells])
     cleaned = [[re.sub(r"\[/?\w*\]", "", cell) for cell in cells] for cells in rows]
     headings = ["figure", TITLES[peer], "chronik", "ratio", "spread", "aim"]
-    told = f"Medians of {rounds} pairs, measured by `make bench` on {machine()}; ✗ marks what misses its aim."
+    told = (
+        f"Medians of {rounds} pairs, measured by `make bench-short` on {machine()}; "
+        "✗ marks what misses its aim."
+    )
     return f"\n{told}\n\n{markdown(headings, cleaned)}\n![Ratios of the loads](bench.svg)\n\n"
 
 

@@ -4,7 +4,8 @@ Each size has a broker of its own, by turns; every client is neutral (librdkafka
 sockets). A figure whose cost grows faster than linearly is red, and then the exit code is 1. Growth is the
 exponent between neighbouring sizes, so 0 is "does not grow", 1 is "in proportion".
 
-`--write` puts the tables into docs/PERFORMANCE.md and draws docs/curves.svg.
+`--curve` measures a part; what earlier runs measured of the others is kept beside it. `--write` puts the
+tables of all that is there into docs/PERFORMANCE.md and draws docs/curves.svg.
 """
 
 from __future__ import annotations
@@ -148,6 +149,27 @@ def measure(curves: Sequence[Curve], rounds: int, *, is_quick: bool, progress: P
     return out
 
 
+def merged(results: Path, measured: dict[str, Costs]) -> dict[str, Costs]:
+    """What this run measured, and of the other curves what an earlier one left."""
+    before = json.loads(results.read_text()) if results.exists() else {}
+    return {
+        curve.name: measured[curve.name] if curve.name in measured else _sized(before[curve.name])
+        for curve in CURVES
+        if curve.name in measured or curve.name in before
+    }
+
+
+def _sized(costs: dict[str, dict[str, dict[str, list[float]]]]) -> Costs:
+    """JSON has no numbers for keys."""
+    return {
+        figure: {
+            broker: {int(size): found for size, found in values.items()}
+            for broker, values in by_broker.items()
+        }
+        for figure, by_broker in costs.items()
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
@@ -164,7 +186,9 @@ def main() -> int:
         console.print(table(curve, costs))
         missed += steep(curve, costs)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "curves.json").write_text(json.dumps(measured, indent=2) + "\n")
+    results = RESULTS / ("curves-quick.json" if options.quick else "curves.json")
+    measured = merged(results, measured)
+    results.write_text(json.dumps(measured, indent=2) + "\n")
     if options.write:
         put(DOCS / "PERFORMANCE.md", "curves", page(measured, options.rounds))
         draw_curves(measured, DOCS / "curves.svg")

@@ -3,7 +3,7 @@
 Apache Kafka's tool finds the peak in bulk, then writes at a share of it, while a consumer reads at the tail
 and a probe sends single records with acks=all. Retention deletes meanwhile, so that the disk does not fill.
 The first third is warming up; the last third is compared with the second. The exit code is 1 if a line is not
-flat, or if any request failed.
+flat, or if any request failed. `--write` puts the thirds into docs/PERFORMANCE.md and draws docs/soak.svg.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.bars import end
+from bench.chart import draw_soak
+from bench.compare import DOCS
+from bench.pages import machine, markdown, put
 from bench.windows import percentile
 from bench.workloads import CLIENT_OPTIONS, TOOLS, produce
 from tests import java
@@ -195,9 +198,31 @@ def soak(node: ServerProcess, seconds: float, progress: Progress) -> tuple[list[
     return windows, rate, failed, reader.stop(count)
 
 
+def page(windows: Sequence[Window], told: str, errors: int, lag: int) -> str:
+    """Medians of each third: the first warms up, the other two are compared."""
+    third = max(1, len(windows) // 3)
+    rows = []
+    for name, some in (
+        ("first third", windows[:third]),
+        ("second third", windows[third : 2 * third]),
+        ("last third", windows[2 * third :]),
+    ):
+        p99 = statistics.median(one.p99_ms for one in some)
+        memory = statistics.median(one.memory_mb for one in some)
+        rows.append([name, f"{p99:.1f}", f"{memory:.0f}", str(max(one.descriptors for one in some))])
+    missed = "; ".join(flat(windows, errors, lag)) or "flat"
+    headings = ["", "p99 of a record, ms", "memory, MB", "descriptors"]
+    return (
+        f"\n{told}, {SHARE:.0%} of the peak, by `make bench-soak` on {machine()}: {errors} requests failed, "
+        f"{lag:,} records did not reach the consumer. Verdict: {missed}.\n\n"
+        f"{markdown(headings, rows)}\n![Soak](soak.svg)\n\n"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--write", action="store_true", help="put table and chart into docs/")
     options = parser.parse_args()
     console = Console()
     with (
@@ -213,6 +238,10 @@ def main() -> int:
         table.add_row(str(number), f"{one.p99_ms:.1f}", f"{one.memory_mb:.0f}", str(one.descriptors))
     console.print(table)
     console.print(f"{errors} requests failed, {lag:,} records did not reach the consumer")
+    if options.write:
+        told = f"{options.minutes:g} minutes at {rate:,.0f} records of {RECORD_BYTES} B a second"
+        put(DOCS / "PERFORMANCE.md", "soak", page(windows, told, errors, lag))
+        draw_soak(windows, DOCS / "soak.svg")
     return end(console, flat(windows, errors, lag))
 
 

@@ -84,6 +84,11 @@ def run(
     return output
 
 
+def from_start(bootstrap: str, topic: str) -> tuple[str, ...]:
+    """Arguments with which a console consumer reads the only partition of a topic from its first record."""
+    return "--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"
+
+
 def run_several(*calls: tuple[str, ...], timeout_s: float = 120) -> list[Output]:
     """Run main classes with their arguments one after the other in a single JVM; none may fail."""
     lines = "".join("\t".join(call) + "\n" for call in calls)

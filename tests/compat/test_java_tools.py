@@ -69,16 +69,7 @@ def test_console_producer_and_consumer(broker: ServerProcess, topic: str, compre
     )
     got = java.run(
         f"{TOOLS}.consumer.ConsoleConsumer",
-        *(
-            "--bootstrap-server",
-            broker.bootstrap,
-            "--topic",
-            topic,
-            "--partition",
-            "0",
-            "--offset",
-            "earliest",
-        ),
+        *java.from_start(broker.bootstrap, topic),
         *("--max-messages", "100", "--timeout-ms", "60000"),
         *("--property", "print.key=true", "--property", "key.separator=:"),
     )
@@ -132,16 +123,7 @@ def test_records_are_deleted_up_to_an_offset(broker: ServerProcess, topic: str, 
     assert end_offsets(broker, topic) == {0: 10}
     got = java.run(
         f"{TOOLS}.consumer.ConsoleConsumer",
-        *(
-            "--bootstrap-server",
-            broker.bootstrap,
-            "--topic",
-            topic,
-            "--partition",
-            "0",
-            "--offset",
-            "earliest",
-        ),
+        *java.from_start(broker.bootstrap, topic),
         *("--max-messages", "6", "--timeout-ms", "60000"),
     )
     assert got.lines() == ["4", "5", "6", "7", "8", "9"]

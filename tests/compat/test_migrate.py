@@ -5,6 +5,7 @@ Guards O06.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ import confluent_kafka as ck
 import confluent_kafka.admin
 import pytest
 
+from chronik.client import Cluster
+from chronik.client.features import raise_feature
 from tests import java
 from tests.apache import ApacheKafka
 from tests.cluster.load import Load
@@ -76,10 +79,10 @@ class Migration:
         return row["offsets"] - row["left"]
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Iterator[ApacheKafka]:
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     settings = {"log.retention.hours": 1_000, "auto.create.topics.enable": "false"}
-    server = ApacheKafka(tmp_path / "old", **settings)
+    server = ApacheKafka(tmp_path_factory.mktemp("old"), **settings)
     with server:
         yield server
 
@@ -111,6 +114,7 @@ class Group:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "max.poll.interval.ms": 900_000,
                 "isolation.level": "read_committed",
             }
         )
@@ -224,3 +228,35 @@ def differences_are_found(migration: Migration, topic: str) -> None:
     assert f"{topic}-1: 1 records from old offset" in findings
     assert f"{topic}: retention.ms is 3600000000, and 1000000000 on the new side" in findings
     assert f"{topic}-2: " not in findings.replace("group", "")
+
+
+def test_share_groups_of_apache_kafka_are_described(only_chronik: None, old: ApacheKafka, topic: str) -> None:
+    """The commands of `chronik group` ask the old side too."""
+
+    def group(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "chronik", "group", *arguments, "-b", old.bootstrap]
+        env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+        return subprocess.run(command, env=env, text=True, capture_output=True, check=False)
+
+    create(old, topic, 1)
+    asyncio.run(allow_share_groups(old.bootstrap))
+    consumer = ck.ShareConsumer({"bootstrap.servers": old.bootstrap, "group.id": topic, "log_level": 0})
+    consumer.subscribe([topic])
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        consumer.poll(0.2)
+        described = json.loads(group("describe", topic, "--json").stdout or "[{}]")[0]
+        if any(member["partitions"] for member in described.get("members", ())):
+            break
+        assert time.monotonic() < end, described
+    consumer.close()
+    assert (described["type"], described["assignor"]) == ("share", "simple")
+    assert described["members"][0]["partitions"] == [f"{topic}-0"]
+    reset = group("reset-offsets", topic, "--to-earliest", "--topic", topic)
+    assert reset.returncode == 2
+    assert "is a share group, whose offsets cannot be set" in reset.stderr
+
+
+async def allow_share_groups(bootstrap: str) -> None:
+    async with Cluster(bootstrap) as cluster:
+        await raise_feature(cluster, "share.version", 1, validate_only=False)

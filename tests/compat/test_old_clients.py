@@ -19,16 +19,7 @@ def produce_and_consume(broker: ServerProcess, topic: str, jar_set: str, servers
     )
     got = java.run(
         "kafka.tools.ConsoleConsumer",
-        *(
-            "--bootstrap-server",
-            broker.bootstrap,
-            "--topic",
-            topic,
-            "--partition",
-            "0",
-            "--offset",
-            "earliest",
-        ),
+        *java.from_start(broker.bootstrap, topic),
         *("--max-messages", str(len(LINES)), "--timeout-ms", "60000"),
         jar_set=jar_set,
     )

@@ -16,7 +16,7 @@ from tests.node import ChronikNode
 from tests.process import POLL_S
 
 STOP_SECONDS_MAX = 20.0
-"""An idle connection would hold it up for ten minutes. How quick start and stop are: `make bench`."""
+"""An idle connection would hold it up for ten minutes. How quick start and stop are: `make bench-short`."""
 IDLE_RSS_BYTES_MAX = 120e6
 
 

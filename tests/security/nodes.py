@@ -34,9 +34,9 @@ def node_tls(folder: Path, node_id: int, **more: Any) -> dict[str, Any]:
     return {"node_tls_cert": cert, "node_tls_key": key, "node_tls_ca": folder / "ca.pem", **more}
 
 
-def three_settings(folder: Path) -> dict[int, Settings]:
+def three_peers() -> tuple[Peer, ...]:
     ports = free_ports(12)
-    peers = tuple(
+    return tuple(
         Peer(
             id=number,
             kafka=Address(HOST, ports[4 * number - 4]),
@@ -46,6 +46,10 @@ def three_settings(folder: Path) -> dict[int, Settings]:
         )
         for number in (1, 2, 3)
     )
+
+
+def three_settings(folder: Path) -> dict[int, Settings]:
+    peers = three_peers()
     return {
         peer.id: Settings(
             data_dir=folder / str(peer.id),

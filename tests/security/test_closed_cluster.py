@@ -18,7 +18,7 @@ from chronik.client.login import Login
 from chronik.client.options import BrokerAddress, parse_bootstrap
 from chronik.client.retry import Unanswered, Unreachable
 from chronik.client.security import create_acls, put_user
-from chronik.config import Address, Peer, Settings
+from chronik.config import Settings
 from chronik.links.handshake import NodeKey
 from chronik.metadata.commands import BROKER_RESOURCE, RemoveNode, SetConfigs
 from chronik.model import RequestError
@@ -29,8 +29,8 @@ from chronik.server import listener
 from chronik.server.first_user import write_first_user
 from chronik.server.own_clients import HTTP_USER, QUERY_USER, own_password
 from chronik.server.tls import client_context
-from chronik.testing import free_ports
 from tests.process import HOST
+from tests.security.nodes import three_peers
 from tests.tls import make_certificate
 
 SECRET = "what the nodes know"
@@ -39,17 +39,7 @@ SECRET = "what the nodes know"
 @contextlib.asynccontextmanager
 async def three(folder: Path) -> AsyncIterator[dict[int, Node]]:
     cert, key = make_certificate(folder)
-    ports = free_ports(12)
-    peers = tuple(
-        Peer(
-            id=number,
-            kafka=Address(HOST, ports[4 * number - 4]),
-            wal=Address(HOST, ports[4 * number - 3]),
-            raft=Address(HOST, ports[4 * number - 2]),
-            http=Address(HOST, ports[4 * number - 1]),
-        )
-        for number in (1, 2, 3)
-    )
+    peers = three_peers()
     nodes = {}
     for peer in peers:
         assert peer.http is not None

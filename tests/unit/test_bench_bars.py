@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from bench import compaction, compare, curves, history, partitions, profiles, query, soak
 from bench.bars import end, unmeasured, verdict
-from bench.chart import draw, draw_curves
+from bench.chart import draw, draw_curves, draw_soak
 from bench.cluster import AIMS, below_aim, table
 from bench.cluster_inside import quantile
 from bench.pages import with_figures
@@ -181,6 +182,24 @@ def test_curves_are_drawn_with_a_panel_for_each_figure(tmp_path: Path) -> None:
 
 def windows(*p99s: float, memory: float = 100.0, descriptors: int = 40) -> list[soak.Window]:
     return [soak.Window(p99, memory, descriptors) for p99 in p99s]
+
+
+def test_a_part_of_the_curves_is_measured_beside_what_is_there(tmp_path: Path) -> None:
+    results = tmp_path / "curves.json"
+    first, second = curves.CURVES[0].name, curves.CURVES[1].name
+    results.write_text(json.dumps({first: costs(1.0, 2.0), second: costs(3.0, 4.0)}))
+    found = curves.merged(results, {second: costs(5.0, 6.0)})
+    assert found == {first: costs(1.0, 2.0), second: costs(5.0, 6.0)}
+    assert curves.merged(tmp_path / "none.json", {}) == {}
+
+
+def test_a_soak_is_told_by_thirds_and_drawn(tmp_path: Path) -> None:
+    found = soak.page(windows(*[9.0] * 3, *[2.0] * 3, *[8.0] * 3), "told", 0, 0)
+    assert "| second third | 2.0 | 100 | 40 |" in found
+    assert "Verdict: p99 of a record grew 4.00 times" in found
+    assert found in with_figures((compare.DOCS / "PERFORMANCE.md").read_text(), "soak", found)
+    draw_soak(windows(1.0, 2.0), tmp_path / "soak.svg")
+    assert "descriptors" in (tmp_path / "soak.svg").read_text()
 
 
 def test_a_soak_that_is_not_flat_is_named() -> None:

@@ -20,7 +20,7 @@ from chronik.model import RequestError, TopicPartition
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
-    from chronik.client.groups import GroupListing
+    from chronik.client.group_types import GroupListing
 
 _Names = Annotated[
     list[str], typer.Argument(metavar="GROUP...", help="one or more groups", show_default=False)
@@ -69,9 +69,10 @@ def list_groups(as_json: AsJson = False, servers: Bootstrap = None) -> None:
 
 
 def describe(groups: _Names, as_json: AsJson = False, servers: Bootstrap = None) -> None:
-    """Show members, committed offsets and lag of groups.
+    """Show members, offsets and lag of groups of every type.
 
-    Of classic and consumer groups, that is; share and streams groups of Apache Kafka are only listed.
+    Of a share group, `committed` is where its records begin that are not yet acknowledged by all; of a
+    streams group, its members' tasks are told. No chronik node has such groups, but Apache Kafka may.
 
     Examples:
 
@@ -95,17 +96,21 @@ def describe(groups: _Names, as_json: AsJson = False, servers: Bootstrap = None)
         headings = ("topic", "#partition", "#committed", "#end", "#lag", "member", "host")
         print_table(headings, ([row[key] for key in keys] for row in group["partitions"]))
         for member in group["members"]:
-            if not member["partitions"]:
+            if member["tasks"]:
+                print(f"  {member['member']} at {member['host']}: tasks {', '.join(member['tasks'])}")
+            elif not member["partitions"]:
                 print(f"  {member['member']} at {member['host']} has no partitions")
 
 
 async def _described(cluster: Cluster, group_id: str) -> dict[str, Any]:
     from chronik.client.groups import Groups
     from chronik.client.offsets import LATEST, list_offsets
+    from chronik.client.other_groups import share_offsets
 
     groups = Groups(cluster)
     group = await groups.describe(group_id)
-    committed = await groups.offsets(group_id)
+    of_share = group.group_type == "share"
+    committed = await (share_offsets(cluster, group_id) if of_share else groups.offsets(group_id))
     owners = {tp: member for member in group.members for tp in member.partitions}
     tps = sorted({*committed, *owners})
     there = await _existing(cluster, tps)
@@ -141,6 +146,7 @@ async def _described(cluster: Cluster, group_id: str) -> dict[str, Any]:
                 "client_id": member.client_id,
                 "host": member.host,
                 "partitions": [str(tp) for tp in member.partitions],
+                "tasks": list(member.tasks),
             }
             for member in group.members
         ],

@@ -77,6 +77,12 @@ def reset_offsets(
         from chronik.client.resetting import resolve_reset
 
         groups = Groups(cluster)
+        if await groups.type_of(group) == "share":
+            # Apache Kafka 4.1 answers such a request without an error and changes nothing.
+            raise CommandFailed(
+                f"group {group!r} is a share group, whose offsets cannot be set: `chronik group delete` lets "
+                "it begin anew where share.auto.offset.reset says"
+            )
         committed = {
             tp: found.offset for tp, found in (await groups.offsets(group)).items() if found.offset >= 0
         }

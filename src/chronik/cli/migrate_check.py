@@ -23,7 +23,7 @@ from chronik.words import counted
 
 if TYPE_CHECKING:
     from chronik.client import Cluster
-    from chronik.client.groups import CommittedOffset
+    from chronik.client.group_types import CommittedOffset
 
 KEYS_MAX: Final = 2_000_000
 """Keys of one compacted partition whose last values are compared."""

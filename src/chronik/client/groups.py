@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from chronik.client.apis import (
@@ -18,46 +17,12 @@ from chronik.client.apis import (
     OFFSET_FETCH,
 )
 from chronik.client.cluster import Cluster
+from chronik.client.group_types import CommittedOffset, GroupDescription, GroupListing, MemberDescription
 from chronik.client.offsets import by_topic, commit_fields, raise_worst
+from chronik.client.other_groups import describe_share, describe_streams
 from chronik.model import ErrorCode, NodeId, PeerError, RequestError, TopicPartition
 
 _NOT_THIS_PROTOCOL: Final = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
-_OTHER_TYPES: Final = frozenset({"share", "streams"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str
-    """classic or consumer (KIP-848). Apache Kafka also has share and streams groups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    group_id: str
-    state: str
-    group_type: str
-    assignor: str
-    coordinator_id: NodeId
-    members: tuple[MemberDescription, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    offset: int
-    leader_epoch: int
-    metadata: str
 
 
 class Groups:
@@ -87,13 +52,18 @@ class Groups:
         return sorted(await self._cluster.retry().run(ask_all), key=lambda group: group.group_id)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """RequestError: group_id_not_found for a group that there is not, invalid_request for one that is
-        neither a classic nor a consumer group."""
+        """A group of any type. RequestError(group_id_not_found) if there is none."""
         try:
             return await self._describe(group_id)
         except RequestError as error:
-            if error.code == ErrorCode.group_id_not_found:
-                await self._refuse_other_types(group_id)
+            if error.code != ErrorCode.group_id_not_found:
+                raise
+            # No chronik node has such groups, but a cluster of Apache Kafka may.
+            kind = await self.type_of(group_id)
+            if kind == "share":
+                return await describe_share(self._cluster, group_id)
+            if kind == "streams":
+                return await describe_streams(self._cluster, group_id)
             raise
 
     async def _describe(self, group_id: str) -> GroupDescription:
@@ -178,16 +148,10 @@ class Groups:
 
         await self._cluster.on_coordinator("group", group_id, attempt)
 
-    async def _refuse_other_types(self, group_id: str) -> None:
-        """No chronik node has such groups, but a cluster of Apache Kafka may."""
-        for group in await self.list():
-            if group.group_id == group_id and group.group_type.lower() in _OTHER_TYPES:
-                kind = group.group_type.lower()
-                raise RequestError(
-                    ErrorCode.invalid_request,
-                    f"group {group_id!r} is a {kind} group, and only classic and consumer groups are "
-                    f"described here: use Apache Kafka's kafka-{kind}-groups.sh",
-                )
+    async def type_of(self, group_id: str) -> str:
+        """As nodes list it; "" for a group that there is not."""
+        found = [group.group_type.lower() for group in await self.list() if group.group_id == group_id]
+        return found[0] if found else ""
 
     async def _describe_consumer(self, node_id: NodeId, group_id: str) -> GroupDescription:
         fields = {"group_ids": [group_id], "include_authorized_operations": False}

@@ -271,7 +271,7 @@ class RemoveApiKey(_Command, frozen=True, kw_only=True, tag="remove_api_key"):
     name: str
 
 
-_Single: TypeAlias = (
+SingleCommand: TypeAlias = (
     Noop
     | InitCluster
     | SetLevel
@@ -305,10 +305,10 @@ _Single: TypeAlias = (
 class Batch(_Command, frozen=True, kw_only=True, tag="batch"):
     """Several commands in one log entry; each is accepted or refused by itself, in order."""
 
-    commands: tuple[_Single, ...]
+    commands: tuple[SingleCommand, ...]
 
 
-Command: TypeAlias = _Single | Batch
+Command: TypeAlias = SingleCommand | Batch
 
 
 def name_of(command: Command) -> str:

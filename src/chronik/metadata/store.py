@@ -6,22 +6,32 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from chronik.metadata.budget import AdmittedCommand, MetadataBudget
 from chronik.metadata.bus import EventBus
-from chronik.metadata.commands import Batch, Command, CommandEntry, decode_entry, encode_entry, name_of
+from chronik.metadata.commands import (
+    Batch,
+    Command,
+    CommandEntry,
+    SingleCommand,
+    decode_entry,
+    encode_entry,
+    name_of,
+)
 from chronik.metadata.events import Event, QuorumChanged, Resync, TopicCreated, TopicDeleted
 from chronik.metadata.levels import COMMAND_LEVELS, LEVEL_FIRST
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.state import ClusterState
-from chronik.metadata.values import Outcome
+from chronik.metadata.values import Outcome, Refused
 from chronik.metrics import WriteStages, clock
 from chronik.model import ErrorCode, RequestError, Unavailable
 
 __all__ = ["CommittedCommand", "MetadataListener", "MetadataLog", "MetadataStore"]
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
 
 SUBMIT_TIMEOUT_S = 30.0
 
@@ -115,6 +125,20 @@ class MetadataStore:
             raise RequestError(outcome.refused.code, outcome.refused.message)
         self._tell_of_topics(outcome.events)
         return admitted.whole(outcome)
+
+    async def submit_each(
+        self, planned: Sequence[tuple[K, SingleCommand]], *, timeout_s: float = SUBMIT_TIMEOUT_S
+    ) -> list[tuple[K, Refused]]:
+        """Submit commands as one entry of the metadata log, each applied or refused by itself.
+
+        Returns the refused ones by what stands before them; raises as `submit` does.
+        """
+        if not planned:
+            return []
+        batch = Batch(commands=tuple(command for _, command in planned))
+        outcome = await self.submit(batch, timeout_s=timeout_s)
+        parts = zip(planned, outcome.parts, strict=True)
+        return [(key, part.refused) for (key, _), part in parts if part.refused is not None]
 
     async def _submit(self, admitted: AdmittedCommand, timeout_s: float) -> Outcome:
         command = admitted.command

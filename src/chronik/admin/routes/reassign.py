@@ -12,7 +12,6 @@ from chronik.admin.errors import HttpError
 from chronik.admin.routes.topics import known_topic
 from chronik.cluster.placement import Slot
 from chronik.cluster.rebalance import plan_moves
-from chronik.metadata.commands import Batch
 from chronik.metadata.reassignment import is_moving, target_of
 from chronik.model import NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation
@@ -132,11 +131,8 @@ async def reassign(call: HttpCall) -> MovesBegun:
             planned.append((tp, plan_reassignment(state, tp, move.replicas, may_resize=False)))
         except RequestError as error:
             refused.append(f"{tp}: {error.message or error.code.name}")
-    if planned:
-        outcome = await services.metadata.submit(Batch(commands=tuple(command for _, command in planned)))
-        for (tp, _), part in zip(planned, outcome.parts, strict=True):
-            if part.refused is not None:
-                refused.append(f"{tp}: {part.refused.message or part.refused.code.name}")
+    for tp, why in await services.metadata.submit_each(planned):
+        refused.append(f"{tp}: {why.message or why.code.name}")
     return MovesBegun(begun=len(call.body.moves) - len(refused), refused=refused)
 
 

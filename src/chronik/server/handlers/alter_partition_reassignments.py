@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronik.metadata.commands import Batch, Reassign
+from chronik.metadata.commands import Reassign
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
@@ -33,13 +33,9 @@ async def alter_partition_reassignments(
                 results[tp] = ErrorCode.none, None
             except RequestError as error:
                 results[tp] = error.code, error.message
-    if planned:
-        batch = Batch(commands=tuple(command for _, command in planned))
-        timeout_s = max(0.0, request.timeout.total_seconds())
-        outcome = await ctx.services.metadata.submit(batch, timeout_s=timeout_s)
-        for (tp, _), part in zip(planned, outcome.parts, strict=True):
-            if part.refused is not None:
-                results[tp] = part.refused.code, part.refused.message
+    timeout_s = max(0.0, request.timeout.total_seconds())
+    for tp, refused in await ctx.services.metadata.submit_each(planned, timeout_s=timeout_s):
+        results[tp] = refused.code, refused.message
     topics: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in request.topics}
     for tp, (code, message) in results.items():
         topics[tp.topic].append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from chronik.metadata.commands import Batch, PutCredential, RemoveCredential
+from chronik.metadata.commands import PutCredential, RemoveCredential
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation
 from chronik.security.scram import (
@@ -73,11 +73,9 @@ async def alter_user_scram_credentials(
     # All changes of one user are made, or none.
     commands = [command for command in commands if command.user not in failed]
     for start in range(0, len(commands), COMMANDS_AT_ONCE):
-        some = commands[start : start + COMMANDS_AT_ONCE]
-        outcome = await ctx.services.metadata.submit(Batch(commands=tuple(some)))
-        for command, part in zip(some, outcome.parts, strict=True):
-            if part.refused is not None:
-                failed[command.user] = RequestError(part.refused.code, part.refused.message)
+        some = [(command.user, command) for command in commands[start : start + COMMANDS_AT_ONCE]]
+        for user, refused in await ctx.services.metadata.submit_each(some):
+            failed[user] = RequestError(refused.code, refused.message)
     results = []
     for user in dict.fromkeys(name for name, _ in counts):
         error_of_user = failed.get(user)

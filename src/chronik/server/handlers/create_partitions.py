@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.metadata.commands import AddPartitions, Batch
+from chronik.metadata.commands import AddPartitions
 from chronik.model import ErrorCode, RequestError
 from chronik.security.acls import Operation
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
@@ -45,13 +45,10 @@ async def create_partitions(request: CreatePartitionsRequest, ctx: RequestContex
             results[topic.name] = _result(topic.name, error.code, error.message)
         else:
             results[topic.name] = _result(topic.name, ErrorCode.none, None)
-    if planned and not request.validate_only:
-        batch = Batch(commands=tuple(command for _, command in planned))
+    if not request.validate_only:
         timeout_s = max(0.0, request.timeout.total_seconds())
-        outcome = await services.metadata.submit(batch, timeout_s=timeout_s)
-        for (name, _), part in zip(planned, outcome.parts, strict=True):
-            if part.refused is not None:
-                results[name] = _result(name, part.refused.code, part.refused.message)
+        for name, refused in await services.metadata.submit_each(planned, timeout_s=timeout_s):
+            results[name] = _result(name, refused.code, refused.message)
     return reply(results=list(results.values()))
 
 

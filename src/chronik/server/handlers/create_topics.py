@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.metadata.commands import Batch, CreateTopic
+from chronik.metadata.commands import CreateTopic
 from chronik.metadata.topic_config import TOPIC_CONFIGS
 from chronik.model import ErrorCode, NodeId, RequestError
 from chronik.security.acls import Operation, ResourceType
@@ -37,7 +37,7 @@ def _on_error(request: CreateTopicsRequest, code: ErrorCode, message: str | None
 async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> Reply:
     services = ctx.services
     results: dict[str, dict[str, Any]] = {}
-    planned: list[CreateTopic] = []
+    planned: list[tuple[str, CreateTopic]] = []
     check_partition_count(services, sum(_partition_count(services, topic) for topic in request.topics))
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     for topic in request.topics:
@@ -51,14 +51,12 @@ async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> Re
         except RequestError as error:
             results[topic.name] = _failed(topic.name, error.code, error.message)
             continue
-        planned.append(command)
+        planned.append((topic.name, command))
         results[topic.name] = _created(services, command)
-    if planned and not request.validate_only:
+    if not request.validate_only:
         timeout_s = max(0.0, request.timeout.total_seconds())
-        outcome = await services.metadata.submit(Batch(commands=tuple(planned)), timeout_s=timeout_s)
-        for command, part in zip(planned, outcome.parts, strict=True):
-            if part.refused is not None:
-                results[command.name] = _failed(command.name, part.refused.code, part.refused.message)
+        for name, refused in await services.metadata.submit_each(planned, timeout_s=timeout_s):
+            results[name] = _failed(name, refused.code, refused.message)
     return reply(topics=list(results.values()))
 
 

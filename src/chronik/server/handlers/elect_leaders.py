@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cluster.leadership import elect_preferred, elect_unclean
-from chronik.metadata.commands import Batch, ChangePartition
+from chronik.metadata.commands import ChangePartition
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import PartitionRegistration, Topic
 from chronik.model import ErrorCode, RequestError, TopicPartition
@@ -49,13 +49,9 @@ async def elect_leaders(request: ElectLeadersRequest, ctx: RequestContext) -> Re
             # A request for all partitions does not list those that need no election.
             if request.topic_partitions is not None or error.code != ErrorCode.election_not_needed:
                 results[tp] = error.code, error.message
-    if elections:
-        batch = Batch(commands=tuple(change for _, change in elections))
-        timeout_s = max(0.0, request.timeout.total_seconds())
-        outcome = await ctx.services.metadata.submit(batch, timeout_s=timeout_s)
-        for (tp, _), part in zip(elections, outcome.parts, strict=True):
-            if part.refused is not None:
-                results[tp] = part.refused.code, part.refused.message
+    timeout_s = max(0.0, request.timeout.total_seconds())
+    for tp, refused in await ctx.services.metadata.submit_each(elections, timeout_s=timeout_s):
+        results[tp] = refused.code, refused.message
     return _reply(results, ErrorCode.none)
 
 
