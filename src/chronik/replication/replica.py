@@ -91,7 +91,7 @@ class Replica:
         self.node_id = context.node_id
         self.log = log
         self.config = config
-        self.was_relaxed = config.durability.is_relaxed
+        self.was_relaxed = config.durability.is_relaxed and not self.is_internal
         """Whether a power cut may have taken committed records, now or under an earlier config."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -203,7 +203,7 @@ class Replica:
 
     def reconfigure(self, config: TopicConfig, log_config: LogConfig) -> None:
         self.config = config
-        self.was_relaxed = self.was_relaxed or config.durability.is_relaxed
+        self.was_relaxed = self.was_relaxed or (config.durability.is_relaxed and not self.is_internal)
         self.log.config = log_config
         self._count_replicas()
 
