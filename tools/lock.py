@@ -37,7 +37,7 @@ LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (RUN_LOCK, ("--extra", "query", "--constraint", BROKER_LOCK)),
     (
         "requirements/dev.lock",
-        ("--extra", "dev", "--extra", "query", "--extra", "spark", "--constraint", RUN_LOCK),
+        ("--extra", "dev", "--extra", "objects", "--extra", "query", "--extra", "spark", "--constraint", RUN_LOCK),
     ),
 )
 """Each lock, and what of the project it holds: a broker alone, what `make run` installs, everything."""
