@@ -63,7 +63,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as closing:
             sides = []
             for kind in KINDS:
-                side = Side(kind, nodes, Path(folder) / kind)
+                side = Side(kind, nodes, Path(folder) / kind, STATES[state].topic_configs.get(kind))
                 closing.callback(side.close)
                 side.prepare()
                 if start:

@@ -488,8 +488,8 @@ MUTANTS = (
         "relaxed: a round is acknowledged before it is written",
         "relaxed",
         "storage/log.py",
-        "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n",
-        "            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,\n        )\n"
+        " if self.config.sync_within_seconds else 0.0,\n        )\n",
+        " if self.config.sync_within_seconds else 0.0,\n        )\n"
         "        if self.config.sync_within_seconds:\n"
         "            self._appends.written(self.log_end_offset)\n",
         is_quick=True,
@@ -506,15 +506,8 @@ MUTANTS = (
         "relaxed",
         "metadata/durability.py",
         "return SYNCED if is_internal_topic(name) else durability",
-        "return Durability(1000, 1000) if is_internal_topic(name) else durability",
+        "return DurabilityPromise(1000, 1000) if is_internal_topic(name) else durability",
         is_quick=True,
-    ),
-    Mutant(
-        "relaxed: rounds that are not synced have numbers of their own",
-        "storage",
-        "storage/wal_queue.py",
-        "if former is not None and 0.0 < former.sync_within < inf:",
-        "if former is not None and False:",
     ),
     Mutant(
         "relaxed: segments are written before the WAL is synced",
@@ -525,23 +518,9 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "relaxed: what a failed sync left in doubt is forgotten",
-        "relaxed",
-        "storage/log.py",
-        "            self.must_write_again = True\n",
-        "            pass\n",
-    ),
-    Mutant(
-        "relaxed: a round is synced beside the sync under way",
-        "relaxed",
-        "storage/wal.py",
-        "        if self._unsynced.is_syncing and (",
-        "        if False and (",
-    ),
-    Mutant(
         "relaxed: the end of a transaction is not synced",
         "relaxed",
-        "storage/log.py",
+        "storage/relaxed.py",
         "if attributes & CONTROL_MASK or unsynced",
         "if unsynced",
     ),

@@ -2,11 +2,12 @@
 
 Names, versions, hashes and who needs whom come from requirements/dev.lock, which holds every extra; licences
 come from the metadata of the installed packages. What a broker needs is `required`, what an extra adds is
-`optional`.
+`optional`. The console's libraries come in the package itself: their lock is tools/console/package-lock.json.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime
 import importlib.metadata
 import json
@@ -117,8 +118,10 @@ def sbom(root: Path, version: str, date: int) -> str:
     """CycloneDX 1.6 as JSON; the same locks and the same date give the same text."""
     packages = shipped(root)
     own = purl(PROJECT, version)
-    components = [_component(package, scope) for package, scope in packages.values()]
-    needs: dict[str, list[str]] = {own: []}
+    inside = [_vendored_component(*one) for one in vendored(root)]
+    components = [*(_component(package, scope) for package, scope in packages.values()), *inside]
+    needs: dict[str, list[str]] = {own: [one["bom-ref"] for one in inside]}
+    needs |= {one["bom-ref"]: [] for one in inside}
     for package, _ in packages.values():
         needs.setdefault(purl(package.name, package.version), [])
         for parent in sorted(package.needed_by):
@@ -147,6 +150,37 @@ def sbom(root: Path, version: str, date: int) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def vendored(root: Path) -> list[tuple[str, str, str, str]]:
+    """Name, version, licence and SHA-512 of each npm package that is built into the console."""
+    folder = root / "src" / "chronik" / "admin" / "console" / "vendor"
+    files = json.loads((folder / "vendor.json").read_text()).values()
+    locked = json.loads((root / "tools" / "console" / "package-lock.json").read_text())["packages"]
+    names = sorted({name for file in files for name in file["packages"]})
+    return [
+        (
+            name,
+            locked[f"node_modules/{name}"]["version"],
+            locked[f"node_modules/{name}"]["license"],
+            base64.b64decode(locked[f"node_modules/{name}"]["integrity"].removeprefix("sha512-")).hex(),
+        )
+        for name in names
+    ]
+
+
+def _vendored_component(name: str, version: str, said: str, digest: str) -> dict[str, Any]:
+    ref = f"pkg:npm/{name.replace('@', '%40')}@{version}"
+    return {
+        "type": "library",
+        "bom-ref": ref,
+        "name": name,
+        "version": version,
+        "scope": "required",
+        "purl": ref,
+        "hashes": [{"alg": "SHA-512", "content": digest}],
+        "licenses": [{"expression": said}],
+    }
+
+
 def _ref(name: str, packages: Mapping[str, tuple[Locked, str]]) -> str | None:
     found = packages.get(name)
     return None if found is None else purl(name, found[0].version)
@@ -173,5 +207,6 @@ def licence_list(root: Path, version: str) -> str:
         f"{package.name:28} {package.version:14} {scope:9} {licence(package)}"
         for package, scope in shipped(root).values()
     ]
+    rows += [f"{name:28} {number:14} console   {said}" for name, number, said, _ in vendored(root)]
     head = f"chronik {version} is under Apache-2.0. What an installation adds to it:\n\n"
     return head + "\n".join(rows) + "\n"

@@ -18,12 +18,16 @@ from tests.browser.conftest import CANDIDATES, DEADLINE_MS, FLAGS
 FOLDER = Path(__file__).parents[1] / "docs" / "console"
 NAMES = ("ada", "grace", "linus", "barbara", "edsger")
 NOTES = ("express delivery please", "gift wrapped", "call before delivery", "")
+QUERY = (
+    "SELECT customer, count(*) AS orders, round(sum(total), 2) AS total, max(timestamp) AS last\n"
+    "FROM orders\nGROUP BY ALL\nORDER BY total DESC"
+)
 CHART_MS = 40_000
 """How long charts fill before their picture is taken."""
 
 
 def keep_writing(bootstrap: str, stop: threading.Event) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "client.id": "shop"})
     number = 0
     while not stop.wait(0.05):
         for _ in range(random.randint(5, 30)):
@@ -46,9 +50,13 @@ def pictures(page: Page, base: str, cluster: Cluster) -> None:
     page.set_viewport_size({"width": 1280, "height": 760})
     page.goto(f"{base}/#/topics/orders")
     page.get_by_label("live").uncheck()
-    page.locator("tbody tr").nth(2).click()
+    page.locator("tbody tr .disclose").nth(2).click()
     expect(page.locator("td.detail code.json")).to_be_visible()
     page.screenshot(path=FOLDER / "messages.png")
+
+    page.goto(f"{base}/#/clients")
+    expect(page.get_by_label("Last values").locator("tbody tr").first).to_be_visible()
+    page.screenshot(path=FOLDER / "clients.png")
 
     page.keyboard.press("d")
     page.goto(f"{base}/#/search")
@@ -56,18 +64,17 @@ def pictures(page: Page, base: str, cluster: Cluster) -> None:
     words.fill("express customer:ada total:>250")
     while page.locator("article.hit").count() < 3:
         words.press("Enter")
-        expect(page.locator(".dim", has_text="hit")).to_be_visible()
+        expect(page.locator(".status .dim", has_text="hit")).to_be_visible()
     page.locator("article.hit summary").first.click()
     page.screenshot(path=FOLDER / "search-dark.png")
 
     page.goto(f"{base}/#/sql")
-    expect(page.locator(".tree summary")).to_have_text(["clicks", "orders", "payments"])
-    page.locator(".tree summary").nth(1).click()
+    expect(page.locator(".tree summary", has_text="payments")).to_be_visible()
+    page.locator(".tree summary", has_text="orders").click()
     editor = page.get_by_label("SQL", exact=True)
-    editor.fill(
-        "SELECT customer, count(*) AS orders, round(sum(total), 2) AS total, max(timestamp) AS last\n"
-        "FROM orders\nGROUP BY ALL\nORDER BY total DESC"
-    )
+    editor.press("Control+a")
+    editor.press("Delete")
+    page.keyboard.insert_text(QUERY)
     editor.press("Control+Enter")
     expect(page.locator(".results tbody tr")).to_have_count(len(NAMES))
     page.screenshot(path=FOLDER / "sql-dark.png")
@@ -75,19 +82,21 @@ def pictures(page: Page, base: str, cluster: Cluster) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{base}/#/topics")
     expect(page.locator("tbody tr")).to_have_count(3)
-    page.wait_for_timeout(3000)
     page.screenshot(path=FOLDER / "phone-dark.png")
 
-    page.keyboard.press("d")
+    page.get_by_role("button", name="Light").click()
     page.set_viewport_size({"width": 1280, "height": 1120})
     page.goto(f"{base}/#/")
-    page.wait_for_timeout(CHART_MS // 2)
     victim = next(each for each in cluster.nodes if each != 1)
     cluster.kill(victim)
     expect(page.locator(f'.node.down[data-node="{victim}"]')).to_be_visible()
     expect(page.locator(".cell.short").first).to_be_visible()
     page.wait_for_timeout(5000)
     page.screenshot(path=FOLDER / "node-down.png")
+    page.set_viewport_size({"width": 1280, "height": 760})
+    page.goto(f"{base}/#/doctor")
+    expect(page.locator(".trouble.bad").first).to_be_visible()
+    page.screenshot(path=FOLDER / "doctor.png")
 
 
 def main() -> None:
@@ -104,7 +113,10 @@ def main() -> None:
         try:
             context = browser.new_context(viewport={"width": 1280, "height": 1120}, color_scheme="light")
             context.set_default_timeout(DEADLINE_MS)
-            pictures(context.new_page(), f"http://{cluster.layout.node(1).peer.http}", cluster)
+            base = f"http://{cluster.layout.node(1).peer.http}"
+            metrics = {"metrics": "*", "interval_ms": 1000}
+            context.request.post(f"{base}/admin/client-metrics/all", data=metrics)
+            pictures(context.new_page(), base, cluster)
         finally:
             stop.set()
             writer.join()

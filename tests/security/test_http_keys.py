@@ -21,7 +21,7 @@ CLOSED: dict[str, Any] = {"authorizer": True, "super_users": "User:admin", "admi
 QUERIES = {one.name for one in ENDPOINTS if one.path.startswith("/_") or one.path.endswith("/_search")}
 """They would start the query processes, and their rights are those of other endpoints."""
 
-OTHERS = {"delete_topic", "revoke_key", "make_key", "session", "log_in", "log_out"}
+OTHERS = {"delete_topic", "revoke_key", "unsubscribe_metrics", "make_key", "session", "log_in", "log_out"}
 
 
 async def made(http: Http, name: str, *, read_only: bool = False) -> dict[str, str]:

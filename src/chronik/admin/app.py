@@ -22,6 +22,7 @@ from chronik.admin.endpoint import Content, FileContent, HttpAccess, HttpCall, H
 from chronik.admin.errors import HttpError, failure_of
 from chronik.admin.guard import login_required
 from chronik.admin.scrape import why_not_ready
+from chronik.model import ErrorCode, RequestError
 from chronik.security.principals import ANONYMOUS
 from chronik.server.changes import NAME_CHARS_MAX, joined, may_have_changed
 
@@ -39,7 +40,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
 
@@ -88,6 +89,10 @@ class AdminApp:
         request.state.principal = caller.principal
         call = HttpCall(self._context, path, query, None, caller, _authorization(request.headers))
         endpoint.needs.admit(call, call, [])
+        if endpoint.access is HttpAccess.CHANGE and caller.access.looks_only:
+            raise RequestError(
+                ErrorCode.cluster_authorization_failed, "This API key is for looking: it changes nothing."
+            )
         if endpoint.quota is not None:
             self._context.quotas.check(caller.principal, endpoint.quota)
         data = await _read_body(request, endpoint.body_bytes_max)

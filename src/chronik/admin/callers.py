@@ -34,7 +34,7 @@ from chronik.security.exchange import AuthenticationFailed
 from chronik.security.principals import ANONYMOUS, MappingRules, NoRuleMatches, distinguished_name
 from chronik.security.principals import user_principal as user
 from chronik.security.scram import Credential
-from chronik.server.access import NODE_PREFIX, Access, Everything, Granted
+from chronik.server.access import NODE_PREFIX, Access, Everything, Granted, Looking
 from chronik.server.login_failures import Crowded
 from chronik.server.node_signature import SCHEME, NotInTime, Signed
 from chronik.server.security import Security
@@ -183,7 +183,7 @@ class Callers:
         if named is None:
             return None
         principal = KEY_PREFIX + named.name
-        return Granted(principal, host, _LOOKING) if named.read_only else Everything(principal, host)
+        return Looking(principal, host, _LOOKING) if named.read_only else Everything(principal, host)
 
     def _access_by_credential(self, name: str, credential: Credential, host: str) -> Access | None:
         """What a user may do whose password was right; None if it was changed since."""

@@ -239,13 +239,13 @@ async def _described(cluster: Cluster, name: str) -> dict[str, Any]:
 async def _durability(cluster: Cluster, name: str, own: dict[str, str], leaders: list[NodeId]) -> str | None:
     """What an acknowledged write may rely on; None where another broker than chronik decides it."""
     from chronik.client.features import features_of
-    from chronik.metadata.durability import Durability
+    from chronik.metadata.durability import DurabilityPromise
     from chronik.metadata.levels import FEATURE
     from chronik.metadata.topic_config import TopicConfig
 
     if not leaders or FEATURE not in (await features_of(cluster, leaders[0])).supported:
         return None
-    return Durability.of_topic(name, TopicConfig.resolve(own).durability).promise
+    return DurabilityPromise.of_topic(name, TopicConfig.resolve(own).durability).promise
 
 
 def delete(

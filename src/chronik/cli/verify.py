@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from chronik.model import ChronikError
+from chronik.words import counted
 
 
 class VerifyRefused(ChronikError):
@@ -83,7 +84,7 @@ def verify(
         read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
         if len(nodes) > 1:
             read = f"{len(nodes)} nodes, {read}"
-        print(f"{read}: {damaged} findings" if damaged else f"{read}: no damage")
+        print(f"{read}: {counted(damaged, 'finding')}" if damaged else f"{read}: no damage")
     if damaged:
         raise typer.Exit(1)
 

@@ -223,7 +223,7 @@ class LogCheck:
             finding = self._find(path, fault.position, "torn tail", what, fault.offset)
             self._inspection.cut(finding, path, fault.position)
             return bool(finding.repaired)
-        what = f"{fault.why}; offset {fault.offset} cannot be read"
+        what = f"{fault.why}; the batch that begins at offset {fault.offset} cannot be read"
         finding = self._find(path, fault.position, "damaged batch", what, fault.offset)
         found = self._in_wal(path, walk, NO_END if is_last else path.stat().st_size)
         if found is None:

@@ -13,7 +13,7 @@ from typing import Final
 from chronik.metadata.config_def import LONG_MAX
 from chronik.model import is_internal_topic
 
-__all__ = ["FLUSH_CONFIGS", "SYNCED", "Durability"]
+__all__ = ["FLUSH_CONFIGS", "SYNCED", "DurabilityPromise"]
 
 FLUSH_CONFIGS: Final = ("flush.ms", "flush.messages")
 SYNC_WITHIN_MS_MAX: Final = 60_000
@@ -21,21 +21,21 @@ SYNC_WITHIN_MS_MAX: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Durability:
+class DurabilityPromise:
     sync_within_ms: int = 0
     """How soon after it an acknowledged write is synced at the latest; 0: before it is acknowledged."""
     sync_records: int = LONG_MAX
     """Relaxed: so many records of a partition are never unsynced."""
 
     @staticmethod
-    def of(*, flush_ms: int, flush_messages: int) -> Durability:
+    def of(*, flush_ms: int, flush_messages: int) -> DurabilityPromise:
         """The promise of a topic whose own configs have these values."""
         if flush_ms == 0 or flush_messages == 1 or min(flush_ms, flush_messages) == LONG_MAX:
             return SYNCED
-        return Durability(min(flush_ms, SYNC_WITHIN_MS_MAX), flush_messages)
+        return DurabilityPromise(min(flush_ms, SYNC_WITHIN_MS_MAX), flush_messages)
 
     @staticmethod
-    def of_topic(name: str, durability: Durability) -> Durability:
+    def of_topic(name: str, durability: DurabilityPromise) -> DurabilityPromise:
         """What holds: the node's own topics are never relaxed."""
         return SYNCED if is_internal_topic(name) else durability
 
@@ -60,4 +60,4 @@ class Durability:
         )
 
 
-SYNCED: Final = Durability()
+SYNCED: Final = DurabilityPromise()

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigKind, check_values, parse_int
-from chronik.metadata.durability import FLUSH_CONFIGS, SYNCED, Durability
+from chronik.metadata.durability import FLUSH_CONFIGS, SYNCED, DurabilityPromise
 from chronik.metadata.kafka_configs import without_effect
 from chronik.model import WITHOUT_EFFECT, ErrorCode, RequestError
 
@@ -338,7 +338,7 @@ class TopicConfig:
     segment_ms: int
     unclean_leader_election_enable: bool
     searchable: bool
-    durability: Durability = field(init=False, default=SYNCED)
+    durability: DurabilityPromise = field(init=False, default=SYNCED)
     """Out of the topic's own flush.ms and flush.messages alone: the defaults of brokers relax nothing."""
     is_compacted: bool = field(init=False)
     stamps_append_time: bool = field(init=False)
@@ -365,7 +365,7 @@ class TopicConfig:
             values[_attribute(name)] = _first_valid(definition, overrides, broker_defaults)
         config = TopicConfig(**values)
         flush_ms, flush_messages = (_first_valid(_VIEWED[name], overrides, ()) for name in FLUSH_CONFIGS)
-        durability = Durability.of(flush_ms=flush_ms, flush_messages=flush_messages)
+        durability = DurabilityPromise.of(flush_ms=flush_ms, flush_messages=flush_messages)
         object.__setattr__(config, "durability", durability)
         return config
 

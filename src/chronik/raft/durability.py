@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Durability"]
+__all__ = ["LogDurability"]
 
 
-class Durability:
+class LogDurability:
     __slots__ = ("_marks", "durable", "handed", "truncate_from")
 
     def __init__(self, stored_last_index: int) -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import msgspec
 
 from chronik.model import PeerError, invariant
-from chronik.raft.durability import Durability
+from chronik.raft.durability import LogDurability
 from chronik.raft.entries import Entry, EntryKind, Membership, Snapshot
 
 __all__ = ["RaftLog", "decode_membership", "encode_membership"]
@@ -46,7 +46,7 @@ class RaftLog:
         self._configs: list[tuple[int, Membership]] = [(base.index, base.membership)]
         for entry in kept:
             self._note_config(entry)
-        self.durability = Durability(self.last_index)
+        self.durability = LogDurability(self.last_index)
         if entries and not kept:
             self.durability.truncate_from = entries[0].index
         self.commit = max(commit, base.index)

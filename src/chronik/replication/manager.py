@@ -10,7 +10,7 @@ from uuid import UUID
 
 from chronik.metadata import events as e
 from chronik.metadata.commands import BROKER_RESOURCE, TOPIC_RESOURCE
-from chronik.metadata.durability import Durability
+from chronik.metadata.durability import DurabilityPromise
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import PartitionRegistration as Assignment
@@ -31,7 +31,7 @@ CHECK_SECONDS: Final = 0.25
 
 
 def log_config(topic: str, config: TopicConfig) -> LogConfig:
-    durability = Durability.of_topic(topic, config.durability)
+    durability = DurabilityPromise.of_topic(topic, config.durability)
     segment_ms = config.segment_ms
     if config.is_compacted:
         # Only closed segments are compacted, so roll a segment before max.compaction.lag.ms is over.

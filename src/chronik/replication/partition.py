@@ -218,6 +218,10 @@ class Partition(Replica):
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
+    def was_read(self, size_bytes: int) -> None:
+        """A client fetched so much."""
+        self.read_bytes += size_bytes
+
     def read_now(
         self, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
     ) -> LogSlice | None:

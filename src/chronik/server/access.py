@@ -36,6 +36,7 @@ __all__ = [
     "Authorizer",
     "Everything",
     "Granted",
+    "Looking",
     "may_create",
     "refusal",
 ]
@@ -156,6 +157,8 @@ class Access:
 
     is_open: bool = False
     """True if everything is allowed, so that callers need not ask."""
+    looks_only: bool = False
+    """Whether no call by HTTP may change anything: some changes need READ alone, as moving offsets does."""
 
     def __init__(
         self, authorizer: Authorizer, principal: str, host: str, audit: AuditTrail | None = None
@@ -265,6 +268,13 @@ class Granted(Access):
 
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         return operation in self._operations and kind in self._kinds
+
+
+class Looking(Granted):
+    """The access of an API key that is for looking."""
+
+    __slots__ = ()
+    looks_only = True
 
 
 EVERYTHING: Final = Everything()

@@ -204,7 +204,7 @@ class DurableIsOnDisk:
                     isinstance(log, PartitionLog)
                     and entry.token <= log.durable_end_offset
                     and (
-                        entry.token <= log.synced_end_offset or not log.is_in_doubt
+                        entry.token <= log.synced_end_offset or not log.relaxed.is_in_doubt(log)
                     )  # else it goes there again
                 ):
                     return f"{log.tp}: durable to {log.durable_end_offset}, yet {entry.token} is not written"

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from chronik.client_state import ClientState, Held
 from chronik.model import StorageError, TopicPartition, invariant, violated
-from chronik.records.batch import CONTROL_MASK, OVERHEAD_BYTES, BatchHeader, Buffer, headers, stamp
+from chronik.records.batch import OVERHEAD_BYTES, BatchHeader, Buffer, headers, stamp
 from chronik.storage.disk import Disk, IoThread
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.log_parts import (
@@ -37,6 +37,7 @@ from chronik.storage.log_parts import (
     delete_segments,
 )
 from chronik.storage.producer_state import ProducerStates
+from chronik.storage.relaxed import Relaxed
 from chronik.storage.retirement import Retirement
 from chronik.storage.segment import Segment
 from chronik.storage.segment_loading import CheckpointedLog, load_segments
@@ -50,7 +51,6 @@ class PartitionLog:
     __slots__ = (
         "_appends",
         "_dirty",
-        "_doubt_end_offset",
         "_extent",
         "_file_work",
         "_listeners",
@@ -59,7 +59,6 @@ class PartitionLog:
         "_producer_bytes",
         "_retired",
         "_segments",
-        "_strict_end_offset",
         "_wal",
         "config",
         "deleted",
@@ -71,8 +70,8 @@ class PartitionLog:
         "fresh",
         "log_end_offset",
         "log_start_offset",
-        "must_write_again",
         "producers",
+        "relaxed",
         "retirement",
         "synced_end_offset",
         "tail",
@@ -118,12 +117,7 @@ class PartitionLog:
         at least written to the WAL's file."""
         self.synced_end_offset = log_end_offset
         """Every batch before this offset is synced, in the WAL or in segments below the checkpoint."""
-        self.must_write_again = False
-        """Whether what lies between these two has to go to the WAL again first: its sync failed."""
-        self._doubt_end_offset = 0
-        """Where that ended when the sync failed."""
-        self._strict_end_offset = 0
-        """End of the last append that is synced with its commit round although the log is relaxed."""
+        self.relaxed = Relaxed()
         self.flushed_offset = log_end_offset
         """Every batch before this offset is in a segment file, synced or not."""
         self.epochs = EpochHistory(epochs)
@@ -253,7 +247,7 @@ class PartitionLog:
         wal = self._wal
         if wal is None:
             violated("a log that is only being recovered takes no appends")
-        if self._preamble.is_due or self.must_write_again:
+        if self._preamble.is_due or self.relaxed.must_write_again:
             self._write_first(wal, before=offset)
         wal.append(
             WalEntryKind.APPEND,
@@ -263,21 +257,8 @@ class PartitionLog:
             payload,
             self._appends,
             self.log_end_offset,
-            self._sync_within(attributes) if self.config.sync_within_seconds else 0.0,
+            self.relaxed.sync_within(self, attributes) if self.config.sync_within_seconds else 0.0,
         )
-
-    def _sync_within(self, attributes: int) -> float:
-        """Relaxed log: seconds within which the WAL syncs what ends the log now; 0: before it reports it.
-
-        The end of a transaction is always synced, and the transaction's records with it. The coordinator
-        takes a partition that has the marker for done, and never asks again.
-        """
-        end = self.log_end_offset
-        unsynced = end - max(self.synced_end_offset, self._strict_end_offset)
-        if attributes & CONTROL_MASK or unsynced >= self.config.sync_records:
-            self._strict_end_offset = end
-            return 0.0
-        return self.config.sync_within_seconds
 
     def _write_first(self, wal: Wal, before: int) -> None:
         """What has to stand in the WAL before the next entry of this log: its name, and what is in doubt.
@@ -286,35 +267,17 @@ class PartitionLog:
         """
         if self._preamble.is_due:
             self._preamble.write(wal)
-        if not self.must_write_again:
+        if not self.relaxed.must_write_again:
             return
-        self.must_write_again = False
+        self.relaxed.must_write_again = False
+        kind, of, sink = WalEntryKind.APPEND, (self.topic_id_bytes, self.tp.partition), self._appends
         for batch in self.tail:
             if self.synced_end_offset < batch.next_offset <= min(before, self.durable_end_offset):
-                wal.append(
-                    WalEntryKind.APPEND,
-                    self.topic_id_bytes,
-                    self.tp.partition,
-                    batch.base_offset,
-                    batch.view,
-                    self._appends,
-                    batch.next_offset,
-                )
-
-    def doubt(self) -> None:
-        """The WAL's file could not be synced: what is not known to be synced may be lost with the power."""
-        if self.synced_end_offset < self.durable_end_offset:
-            self._doubt_end_offset = self.durable_end_offset
-            self.must_write_again = True
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether something that is durable may be in no file of the WAL that can be relied on."""
-        return self.synced_end_offset < self._doubt_end_offset and not self.deleted
+                wal.append(kind, *of, batch.base_offset, batch.view, sink, batch.next_offset)
 
     def write_again(self) -> None:
         """Give the WAL again what is in doubt, unless it has it already."""
-        if self.must_write_again and self._wal is not None and not self.deleted:
+        if self.relaxed.must_write_again and self._wal is not None and not self.deleted:
             self._write_first(self._wal, before=self.log_end_offset)
 
     def restore(self, batches: Buffer, now_ms: int) -> None:
@@ -379,7 +342,7 @@ class PartitionLog:
 
     def rejected(self, token: int, error: StorageError) -> None:
         """A WAL round failed: drop the batches behind the durable end. None of them was acknowledged."""
-        self.doubt()
+        self.relaxed.doubt(self)
         if token <= self.durable_end_offset or self.log_end_offset == self.durable_end_offset:
             return
         self._cut_tail(self.durable_end_offset)
@@ -454,7 +417,7 @@ class PartitionLog:
         if wal is None:
             raise StorageError(f"{self.tp} is not open for writing")
         waiter = WalWaiter()
-        if self.must_write_again:
+        if self.relaxed.must_write_again:
             self._write_first(wal, before=self.log_end_offset)
         wal.append(kind, self.topic_id_bytes, self.tp.partition, offset, payload, waiter, 0)
         await waiter.future
@@ -528,7 +491,7 @@ class PartitionLog:
         assert wal is not None
         self._file_work.add(self._cut(offset))
         end = self.log_end_offset
-        if self.must_write_again:
+        if self.relaxed.must_write_again:
             self._write_first(wal, before=end)
         wal.append(
             WalEntryKind.TRUNCATE, self.topic_id_bytes, self.tp.partition, offset, b"", self._appends, end
@@ -580,8 +543,7 @@ class PartitionLog:
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
         self.synced_end_offset = min(self.synced_end_offset, self.log_end_offset)
-        self._strict_end_offset = min(self._strict_end_offset, self.log_end_offset)
-        self._doubt_end_offset = min(self._doubt_end_offset, self.log_end_offset)
+        self.relaxed.cut(self.log_end_offset)
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):
             self.producers.forget_from(offset)
@@ -606,8 +568,7 @@ class PartitionLog:
         self._segments = [self._new_segment(offset)]
         self.log_start_offset = self.log_end_offset = offset
         self.durable_end_offset = self.synced_end_offset = self.flushed_offset = offset
-        self._strict_end_offset = self._doubt_end_offset = 0
-        self.must_write_again = False
+        self.relaxed = Relaxed()
         self.epochs = EpochHistory()
         self.forget_producers()
         return gone

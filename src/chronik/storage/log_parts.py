@@ -196,11 +196,11 @@ class AppendSink:
             self._dirty.mark(log)
 
     def doubt(self) -> None:
-        self._of.doubt()
+        self._of.relaxed.doubt(self._of)
 
     @property
     def is_in_doubt(self) -> bool:
-        return self._of.is_in_doubt
+        return self._of.relaxed.is_in_doubt(self._of)
 
     def write_again(self) -> None:
         self._of.write_again()

@@ -27,6 +27,7 @@ class Unsynced:
         "_written",
         "bytes",
         "due",
+        "is_idle",
         "since",
     )
 
@@ -38,6 +39,8 @@ class Unsynced:
         self._in_doubt: dict[RelaxedSink, None] = {}
         self._syncing_bytes = 0
         self._syncing_since = inf
+        self.is_idle = True
+        """Whether there is nothing unsynced, nor in doubt: as ever where no topic is relaxed."""
         self.bytes = 0
         """Written since the last sync began."""
         self.since = inf
@@ -76,6 +79,7 @@ class Unsynced:
 
     def add(self, tokens: dict[RelaxedSink, int], size: int, within: float, now: float) -> None:
         """A relaxed round was written."""
+        self.is_idle = False
         self._written.update(tokens)
         self.bytes += size
         self.since = min(self.since, now)
@@ -92,6 +96,7 @@ class Unsynced:
         """The sync that had begun is over: what it covered."""
         synced, self._syncing = self._syncing or {}, None
         self._syncing_bytes, self._syncing_since = 0, inf
+        self.is_idle = not (self._written or self._in_doubt)
         return synced
 
     def take_all(self) -> dict[RelaxedSink, int]:
@@ -104,12 +109,14 @@ class Unsynced:
         self._written = {}
         self.bytes = 0
         self.since = self.due = inf
+        self.is_idle = not self._in_doubt
 
     # --- doubt ---------------------------------------------------------------------------------------
 
     def fail(self) -> None:
         """A sync failed: everything is in doubt."""
         self._in_doubt |= dict.fromkeys(self.take_all())
+        self.is_idle = not self._in_doubt
         for sink in self._in_doubt:
             sink.doubt()
 
@@ -121,3 +128,4 @@ class Unsynced:
     def settle(self) -> None:
         """Something was synced: forget those that are not in doubt any more."""
         self._in_doubt = {sink: None for sink in self._in_doubt if sink.is_in_doubt}
+        self.is_idle = not (self._written or self._syncing or self._in_doubt)

@@ -229,7 +229,8 @@ class Wal:
     def _start_round(self) -> None:
         self._timer = None
         queue, writer = self._queue, self._writer
-        if self._unsynced.is_syncing and (queue.is_next_strict or not writer.fits(queue.next_bytes)):
+        is_idle = self._unsynced.is_idle
+        if not is_idle and self._must_wait():
             self._is_held = True
             return
         taken = queue.take()
@@ -244,7 +245,7 @@ class Wal:
         for entry in entries:
             buffers += entry[:2]
         former = writer.leave_full(size)
-        if former is not None and not self._unsynced:
+        if former is not None and (is_idle or not self._unsynced):
             self._close_file(former)
             former = None
         is_strict = not taken.sync_within
@@ -252,7 +253,8 @@ class Wal:
         self._is_round_synced = is_strict or former is not None
         first_sequence = entries[0].sequence
         # What the sync has to take along counts too.
-        is_small = size + (self._unsynced.all_bytes if self._is_round_synced else 0) <= INLINE_BYTES_MAX
+        more = 0 if is_idle or not self._is_round_synced else self._unsynced.all_bytes
+        is_small = size + more <= INLINE_BYTES_MAX
         # Zeros are for small rounds that follow. Data that waits would overwrite them, and wait for them.
         zero_ahead = size <= INLINE_BYTES_MAX and not queue.count
         work = partial(
@@ -263,6 +265,12 @@ class Wal:
             self._run_inline(work, inline)
         else:
             self._disk.submit(IoThread.WAL, work, self._round_done)
+
+    def _must_wait(self) -> bool:
+        """Whether the next round has to sync, while a sync is under way."""
+        queue = self._queue
+        is_synced = queue.is_next_strict or not self._writer.fits(queue.next_bytes)
+        return is_synced and self._unsynced.is_syncing
 
     def _run_inline(self, work: Callable[[], tuple[File, int]], inline: Inline) -> None:
         """A small round: handing it to a thread and back would take longer than to do it."""
@@ -303,12 +311,13 @@ class Wal:
         stats.round_entries.observe(len(entries))
         # An entry is durable only after all before it, so each sink is called once, with its newest token.
         tokens = {entry.sink: entry.token for entry in entries}
-        if self._is_round_synced and (self._unsynced or self._sync_waiters):
+        is_idle = self._unsynced.is_idle and not self._sync_waiters
+        if self._is_round_synced and not is_idle:
             self._tell_synced(self._unsynced.take_all(), inf)
         if not self._sync_within:
             for sink, token in tokens.items():
                 sink.committed(token)
-            if self._unsynced.is_in_doubt:
+            if not is_idle:
                 self._unsynced.settle()
         else:
             relaxed = cast(dict[RelaxedSink, int], tokens)  # a round is relaxed if all its entries are
@@ -316,7 +325,8 @@ class Wal:
                 one.written(token)
             stats.relaxed_rounds += 1
             self._unsynced.add(relaxed, written, self._sync_within, self._loop.time())
-        self._look_after_syncs()
+        if not self._unsynced.is_idle:
+            self._look_after_syncs()
         if self._is_cut_in_round and self._cut is not None and not self._cut.done():
             self._cut.set_result(None)
         if self._room_waiters or self._idle_waiters:

@@ -81,7 +81,10 @@ class FrameDecoder:
         self.held_bytes = len(larger)
 
     def received(self, count: int) -> list[memoryview]:
-        """So many bytes were put into `space()`: the frames that are complete now, without their lengths."""
+        """So many bytes were put into `space()`: the frames that are complete now, without their lengths.
+
+        What is left of a frame goes to the start of the shared buffer, or begins a buffer of its own.
+        """
         if self._frame is not None:
             self._frame_have += count
             if self._frame_have < self._frame_bytes:
@@ -91,30 +94,14 @@ class FrameDecoder:
             size = self._frame_bytes - self._frame_start
             self._guessed_bytes = size + 4 if size + 4 <= GUESSED_BYTES_MAX else 0
             return [memoryview(frame)[self._frame_start :]]
-        guess, self._guess = self._guess, None
-        if guess is not None:
-            return self._guessed(guess, count)
-        assert self._shared is not None
-        self._have += count
-        return self._cut(self._shared, self._view, self._have)
-
-    def _guessed(self, guess: bytearray, count: int) -> list[memoryview]:
-        """So many bytes stand in a buffer for one frame."""
-        if count >= 4 and _SIZE.unpack_from(guess)[0] == len(guess) - 4 <= self._max:
-            if count == len(guess):
-                return [memoryview(guess)[4:]]
-            self._frame, self._frame_start = guess, 4
-            self._frame_bytes, self._frame_have = len(guess), count
-            self.held_bytes = len(guess)
-            return []
-        self._guessed_bytes = 0
-        if self._shared is None:
-            self._shared = bytearray(READ_BUFFER_BYTES)
-            self._view = memoryview(self._shared)
-        return self._cut(guess, memoryview(guess), count)
-
-    def _cut(self, buffer: bytearray, view: memoryview, have: int) -> list[memoryview]:
-        """The frames that `have` bytes of a buffer complete; what is left goes into the shared buffer."""
+        buffer, view, have = self._shared, self._view, self._have + count
+        if self._guess is not None:
+            guess, self._guess = self._guess, None
+            if count >= 4 and _SIZE.unpack_from(guess)[0] == len(guess) - 4 <= self._max:
+                return self._guessed(guess, count)
+            self._guessed_bytes = 0
+            buffer, view, have = guess, memoryview(guess), count
+        assert buffer is not None
         frames: list[memoryview] = []
         start = 0
         while have - start >= 4:
@@ -127,9 +114,7 @@ class FrameDecoder:
                     self._begin_large(view[start + 4 : have], size)
                     return frames
                 break
-            if (
-                size > READ_BUFFER_BYTES - 4
-            ):  # in a buffer of its own size or little more, which is not used again
+            if size > READ_BUFFER_BYTES - 4:  # the buffer is not shared, and hardly larger
                 frames.append(view[start + 4 : end])
                 self._guessed_bytes = size + 4
             else:
@@ -137,10 +122,21 @@ class FrameDecoder:
             start = end
         rest = have - start
         if rest and (start or buffer is not self._shared):
-            assert self._shared is not None
+            if self._shared is None:
+                self._shared = bytearray(READ_BUFFER_BYTES)
+                self._view = memoryview(self._shared)
             self._shared[:rest] = buffer[start:have]
         self._have = rest
         return frames
+
+    def _guessed(self, guess: bytearray, count: int) -> list[memoryview]:
+        """So many bytes of the frame that was expected are in its buffer."""
+        if count == len(guess):
+            return [memoryview(guess)[4:]]
+        self._frame, self._frame_start = guess, 4
+        self._frame_bytes, self._frame_have = len(guess), count
+        self.held_bytes = len(guess)
+        return []
 
     def _begin_large(self, begun: memoryview, size: int) -> None:
         have = len(begun)

@@ -86,7 +86,7 @@ def test_beyond_loopback_only_health_and_metrics_are_open_without_the_key() -> N
 
 def test_what_is_open_beyond_loopback_shows_nothing_of_the_cluster() -> None:
     found = {one.path for one in ENDPOINTS if one.access is HttpAccess.OPEN}
-    assert found == {"/", "/console/{file}", "/docs", "/openapi.json", "/session"}
+    assert found == {"/", "/console/{file:path}", "/docs", "/openapi.json", "/session"}
     assert {one.path for one in ENDPOINTS if one.access is HttpAccess.HEALTH} == {"/health", "/ready"}
     assert {one.path for one in ENDPOINTS if one.access is HttpAccess.METRICS} == {"/metrics"}
 

@@ -577,6 +577,9 @@ def test_the_command_tells_and_ends_with_1(root: Path) -> None:
     assert finding["position"] == 0
     assert (finding["topic"], finding["partition"]) == ("orders", 0)
     assert finding["offset"] == int(logs(root)[1].stem)
+    said = run(build("verify"), ["verify", str(root)]).output
+    assert f"the batch that begins at offset {finding['offset']} cannot be read" in said.replace("\n", " ")
+    assert said.endswith(": 1 finding\n")
 
 
 def test_what_is_harmless_is_told_and_is_no_damage(root: Path) -> None:

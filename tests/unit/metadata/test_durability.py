@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.metadata.config_def import LONG_MAX
-from chronik.metadata.durability import SYNCED, Durability
+from chronik.metadata.durability import SYNCED, DurabilityPromise
 from chronik.metadata.topic_config import TopicConfig
 from chronik.replication.manager import log_config
 from chronik.storage.log import LogConfig
@@ -15,13 +15,13 @@ from chronik.storage.log import LogConfig
     ("configs", "expected"),
     [
         ({}, SYNCED),
-        ({"flush.ms": "1000"}, Durability(1000, LONG_MAX)),
-        ({"flush.messages": "500"}, Durability(60_000, 500)),
-        ({"flush.ms": "1000", "flush.messages": "500"}, Durability(1000, 500)),
-        ({"flush.ms": "86400000"}, Durability(60_000, LONG_MAX)),
+        ({"flush.ms": "1000"}, DurabilityPromise(1000, LONG_MAX)),
+        ({"flush.messages": "500"}, DurabilityPromise(60_000, 500)),
+        ({"flush.ms": "1000", "flush.messages": "500"}, DurabilityPromise(1000, 500)),
+        ({"flush.ms": "86400000"}, DurabilityPromise(60_000, LONG_MAX)),
         ({"flush.ms": str(LONG_MAX)}, SYNCED),
         ({"flush.ms": str(LONG_MAX), "flush.messages": str(LONG_MAX)}, SYNCED),
-        ({"flush.ms": str(LONG_MAX), "flush.messages": "2"}, Durability(60_000, 2)),
+        ({"flush.ms": str(LONG_MAX), "flush.messages": "2"}, DurabilityPromise(60_000, 2)),
         ({"flush.ms": "0"}, SYNCED),
         ({"flush.ms": "0", "flush.messages": "500"}, SYNCED),
         ({"flush.messages": "1"}, SYNCED),
@@ -29,7 +29,7 @@ from chronik.storage.log import LogConfig
         ({"flush.ms": "garbage"}, SYNCED),
     ],
 )
-def test_a_bound_on_the_topic_itself_relaxes_it(configs: dict[str, str], expected: Durability) -> None:
+def test_a_bound_on_the_topic_itself_relaxes_it(configs: dict[str, str], expected: DurabilityPromise) -> None:
     assert TopicConfig.resolve(configs).durability == expected
 
 
@@ -39,7 +39,7 @@ def test_defaults_of_brokers_relax_nothing() -> None:
     config = TopicConfig.resolve({"retention.ms": "5"}, broker, broker)
     assert config.flush_ms == 1000, "shown as in Apache Kafka"
     assert config.durability == SYNCED
-    assert TopicConfig.resolve({"flush.ms": "20"}, broker).durability == Durability(20, LONG_MAX)
+    assert TopicConfig.resolve({"flush.ms": "20"}, broker).durability == DurabilityPromise(20, LONG_MAX)
 
 
 def test_internal_topics_are_never_relaxed() -> None:
@@ -53,9 +53,9 @@ def test_internal_topics_are_never_relaxed() -> None:
 
 
 def test_the_promise_is_one_sentence() -> None:
-    strict, relaxed = SYNCED.promise, Durability(1000, 500).promise
+    strict, relaxed = SYNCED.promise, DurabilityPromise(1000, 500).promise
     assert "neither a crash nor a power cut loses it" in strict
     assert "1000 ms or 500 records" in relaxed
-    for sentence in (strict, relaxed, Durability(5).promise):
+    for sentence in (strict, relaxed, DurabilityPromise(5).promise):
         assert sentence.count(".") == 1
         assert sentence.endswith(".")

@@ -15,7 +15,10 @@ RIGHTS = {
     HTTP: READING
     | {
         (Operation.WRITE, ResourceType.TOPIC),
+        (Operation.READ, ResourceType.GROUP),
         (Operation.DESCRIBE, ResourceType.GROUP),
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
         (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
     },
 }

@@ -253,6 +253,32 @@ def test_what_a_failed_sync_left_in_doubt_is_written_again(seed: int, how: str) 
     assert machine.run(values) == [b"first", b"0", b"1", b"2", b"3", b"4", b"more"]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_round_that_syncs_waits_for_the_sync_under_way(seed: int) -> None:
+    """Only one of two that run at once hears that the device failed: the other must not vouch for both."""
+    machine = Machine(seed, LARGE)
+
+    async def fill(store: LogStore) -> None:
+        log, other = await named(store), strict(store)
+        await append_durably(store, other, b"named")
+        await append_durably(store, log, b"in doubt")
+        machine.disk.slowness = 1000.0
+        machine.disk.sync_failures = 1
+        syncing = asyncio.ensure_future(store.wal.synced())
+        await asyncio.sleep(0.001)
+        assert machine.disk.sync_failures == 0, "it has begun, and will fail"
+        machine.disk._slowness = 1.0  # of what begins from now on
+        await append_durably(store, other, b"strict")
+        with pytest.raises(StorageError):
+            await syncing
+        await asyncio.sleep(2 * WITHIN)
+        assert log.synced_end_offset == 2
+
+    machine.run(fill)
+    machine.disk.lose_power(machine.loop.now)
+    assert machine.run(values) == [b"first", b"in doubt"]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_power_loss_while_it_is_written_again_leaves_no_gap(seed: int) -> None:
     machine = Machine(seed, LARGE)

@@ -10,6 +10,8 @@ export class ApiError extends Error {
   }
 }
 
+const NOT_ALLOWED = "You may not do or see this: it takes a right that you have not been given.";
+
 export async function call(method, path, body, { timeout = 15000, raw = false, signal = null } = {}) {
   const headers = {};
   if (csrfToken && method !== "GET") headers["x-csrf-token"] = csrfToken;
@@ -18,16 +20,23 @@ export async function call(method, path, body, { timeout = 15000, raw = false, s
   let response;
   try {
     response = await fetch(path, {
-      method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: signal ? AbortSignal.any([signal, late]) : late,
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, late]) : late,
     });
   } catch (error) {
-    throw new ApiError(0, "unreachable", error.name === "TimeoutError" ? `No answer within ${timeout / 1000} s.` : "The node cannot be reached.");
+    const isLate = error.name === "TimeoutError";
+    throw new ApiError(0, "unreachable", isLate ? `No answer within ${timeout / 1000} s.` : "The node cannot be reached.");
   }
   if (response.ok) return raw ? response : response.json();
   let failure = { code: String(response.status), message: `The node answered ${response.status}.` };
-  try { failure = await response.json(); } catch { /* not from the node itself */ }
+  try {
+    failure = await response.json();
+  } catch { /* not from the node itself */ }
   if (response.status === 401 && path !== "/session") goToLogin();
-  throw new ApiError(response.status, failure.code, failure.message);
+  const message = failure.code.endsWith("_authorization_failed") ? NOT_ALLOWED : failure.message;
+  throw new ApiError(response.status, failure.code, message);
 }
 
 export const get = (path, options) => call("GET", path, undefined, options);
@@ -43,8 +52,11 @@ export async function loadSession() {
     csrfToken = session.csrf_token;
     return session;
   } catch (error) {
-    if (error.status === 401) goToLogin();
-    return null;
+    if (error.status === 401) {
+      goToLogin();
+      return null;
+    }
+    return { principal: "", is_anonymous: true, csrf_token: null, allowed: {} };
   }
 }
 
@@ -58,3 +70,4 @@ export async function logOut() {
 }
 
 export const topicPath = (name, rest = "") => `/admin/topics/${encodeURIComponent(name)}${rest}`;
+export const groupPath = (id, rest = "") => `/admin/groups/${encodeURIComponent(id)}${rest}`;

@@ -1,4 +1,5 @@
 // What the node says about the cluster, asked again and again; rates are differences between two answers.
+// No DOM: components draw it through the hooks of load.js.
 
 import { get } from "/console/api.js";
 
@@ -14,7 +15,7 @@ export const live = {
 const listeners = new Set();
 let previous = null;
 let timer = 0;
-let wantsGroups = false;
+let groupWatchers = 0;
 
 export function onLive(listener) {
   listeners.add(listener);
@@ -27,8 +28,8 @@ export function lacksQuery() {
 }
 
 export function watchGroups(on) {
-  wantsGroups = on;
-  if (on) refresh();
+  groupWatchers += on ? 1 : -1;
+  if (on && groupWatchers === 1) refreshAgain();
 }
 
 export function start() {
@@ -41,11 +42,14 @@ export function start() {
   turn();
 }
 
-let under_way = null;
+let underWay = null;
 export function refresh() {
-  under_way ??= load().finally(() => { under_way = null; });
-  return under_way;
+  underWay ??= load().finally(() => { underWay = null; });
+  return underWay;
 }
+
+// After what is under way, which does not know of the change that calls for it.
+export const refreshAgain = () => (underWay ?? Promise.resolve()).then(refresh);
 
 // Figures of nodes need DESCRIBE on the cluster; whoever lacks it sees the rest.
 function withoutRight(error) {
@@ -58,7 +62,7 @@ async function load() {
     const [cluster, nodes, topics, groups] = await Promise.all([
       get("/admin/cluster", { timeout: 4000 }), get("/admin/nodes", { timeout: 4000 }).catch(withoutRight),
       get("/admin/topics?internal=true", { timeout: 6000 }),
-      wantsGroups ? get("/admin/groups", { timeout: 8000 }).catch((error) => ({ problem: error.message })) : null,
+      groupWatchers ? get("/admin/groups", { timeout: 8000 }).catch((error) => ({ problem: error.message })) : null,
     ]);
     take(cluster, nodes.nodes, topics, groups);
     live.failedSince = 0;

@@ -1,36 +1,37 @@
 // The login page: a user's password or an API key, handed over once for a cookie that scripts cannot read.
 
-import { fill, h } from "/console/dom.js";
+import { html, render, useState } from "/console/vendor/preact.js";
 import { logIn } from "/console/api.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
 document.documentElement.dataset.theme = localStorage.getItem("chronik-theme") ?? (dark ? "dark" : "light");
 
-const user = h("input", { name: "user", autocomplete: "username", autofocus: true });
-const password = h("input", { name: "password", type: "password", autocomplete: "current-password" });
-const key = h("input", { name: "key", type: "password", autocomplete: "off" });
-const problem = h("div.error", { hidden: true, role: "alert" });
-const go = h("button.primary", { type: "submit" }, "Log in");
-
-const form = h("form.card", { onsubmit: submit },
-  h("h1", null, h("img", { src: "/console/logo.svg", alt: "", width: 28, height: 28 }), " chronik"),
-  h("label", null, "User", user), h("label", null, "Password", password),
-  h("p", null, "or"), h("label", null, "API key", key), problem, h("div.actions", null, go));
-
-async function submit(event) {
-  event.preventDefault();
-  go.disabled = true;
-  try {
-    await logIn(key.value ? { key: key.value.trim() } : { user: user.value, password: password.value });
-    location.replace(`/${location.hash}`);
-  } catch (error) {
-    problem.hidden = false;
-    problem.textContent = error.message;
-    password.value = key.value = "";
-  } finally {
-    go.disabled = false;
-  }
+function Login() {
+  const [problem, setProblem] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { user, password, key } = event.target.elements;
+    setBusy(true);
+    try {
+      await logIn(key.value ? { key: key.value.trim() } : { user: user.value, password: password.value });
+      location.replace(`/${location.hash}`);
+    } catch (error) {
+      setProblem(error);
+      password.value = key.value = "";
+      setBusy(false);
+    }
+  };
+  return html`<form class="card stack" onSubmit=${submit}>
+    <h1><img src="/console/logo.svg" alt="" width="28" height="28" /> chronik</h1>
+    <label>User<input name="user" autocomplete="username" autofocus /></label>
+    <label>Password<input name="password" type="password" autocomplete="current-password" /></label>
+    <p class="or">or</p>
+    <label>API key<input name="key" type="password" autocomplete="off" /></label>
+    ${problem && html`<div class="error" role="alert">${problem.message}</div>`}
+    <div class="buttons"><button class="primary" type="submit" disabled=${isBusy}>Log in</button></div>
+  </form>`;
 }
 
-fill(document.getElementById("main"), form);
-user.focus();
+render(html`<${Login} />`, document.getElementById("main"));
+document.querySelector("input").focus();

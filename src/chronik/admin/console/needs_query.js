@@ -1,23 +1,15 @@
 // Search and SQL are an extra of the node: their pages say how to get it where it is not installed.
 
-import { fill, h } from "/console/dom.js";
-import { lacksQuery, live, refresh } from "/console/live.js";
+import { lacksQuery } from "/console/live.js";
+import { liveState, useLive } from "/console/load.js";
+import { Command, Empty, Loaded, Page, html, stateOf } from "/console/parts.js";
 
-// Draws the page once the node has said what it has; returns what to call when the page is left.
-export function needsQuery(main, title, draw) {
-  let leave = null;
-  let hasLeft = false;
-  const show = () => { if (!hasLeft) leave = lacksQuery() ? explain(main, title) : draw(); };
-  if (live.answeredAt) show();
-  else {
-    fill(main, h("div.page-head", null, h("h1", null, title)), h("p.dim", null, "Loading…"));
-    refresh().then(show);
-  }
-  return () => { hasLeft = true; leave?.(); };
-}
-
-function explain(main, title) {
-  fill(main, h("div.page-head", null, h("h1", null, title)), h("div.card", null, h("div.empty", null,
-    h("b", null, "Search and SQL are not installed on this node"), "Install them and start the node again:", h("div", null, h("pre", null, "pip install 'chronik[query]'")))));
-  return null;
+// Draws the page once the node has said what it has.
+export function NeedsQuery({ title, children }) {
+  useLive();
+  const state = liveState();
+  if (state.value === null) return html`<${Page} title=${title} state=${stateOf(state)}><${Loaded} of=${state} /><//>`;
+  if (!lacksQuery()) return children;
+  return html`<${Page} title=${title} state="empty"><div class="card"><${Empty} title="Search and SQL are not installed on this node">
+    Install them and start the node again:<${Command}>pip install 'chronik[query]'<//><//></div><//>`;
 }

@@ -20,15 +20,6 @@ _ACCESS = {
     HttpAccess.DATA: "shows records: needs a login where a key is set or there is an authorizer",
     HttpAccess.CHANGE: "changes something: needs a login unless the node listens on loopback only",
 }
-_STYLE = """
-:root{color-scheme:light dark;--line:#8884;--soft:#8881}
-body{font:15px/1.55 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h2{font-size:1rem;margin:2rem 0 .3rem;font-family:ui-monospace,monospace}
-h2 b{display:inline-block;min-width:4.5rem;color:#3b82f6}
-p{margin:.3rem 0}table{border-collapse:collapse;width:100%;margin:.5rem 0}
-td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
-code{background:var(--soft);padding:.1rem .3rem;border-radius:4px}small{opacity:.75}
-"""
 
 
 def _endpoints() -> tuple[HttpEndpoint, ...]:
@@ -62,7 +53,8 @@ async def docs_page(_call: HttpCall) -> Content:
     parts = [_section(one) for one in _endpoints()]
     page = (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>chronik HTTP API</title><style>{_STYLE}</style><h1>chronik HTTP API</h1>"
+        "<title>chronik HTTP API</title><link rel=stylesheet href=/console/docs.css>"
+        "<h1>chronik HTTP API</h1>"
         "<p>Also as <a href=/openapi.json>OpenAPI</a>. Errors are JSON with <code>code</code> and "
         f"<code>message</code>.</p>{''.join(parts)}</html>"
     )

@@ -57,6 +57,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     summary="What is wrong with the cluster and its nodes' machines, and what to do",
     query=DoctorQuery,
     answer=Diagnosis,
+    deadline_s=60.0,
 )
 async def doctor(call: HttpCall) -> Diagnosis:
     """Changes nothing. Names only what the caller may DESCRIBE."""

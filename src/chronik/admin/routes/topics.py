@@ -13,7 +13,7 @@ from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.needs import on_topic
 from chronik.admin.visible import allowed_on, visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
-from chronik.metadata.durability import Durability
+from chronik.metadata.durability import DurabilityPromise
 from chronik.metadata.values import Topic
 from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
@@ -193,7 +193,7 @@ def view(context: AdminContext, topic: Topic, remote: Mapping[TopicPartition, tu
         message_count=_sum(spans),
         size_bytes=_sum([one.size_bytes for one in partitions]),
         is_searchable=config.searchable,
-        durability=Durability.of_topic(topic.name, config.durability).promise,
+        durability=DurabilityPromise.of_topic(topic.name, config.durability).promise,
         configs=topic.configs,
         partitions=partitions,
     )

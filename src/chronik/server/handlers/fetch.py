@@ -183,7 +183,7 @@ class _PendingFetch:
             return
         result.buffers = found.buffers
         result.size_bytes = found.size_bytes
-        partition.read_bytes += found.size_bytes
+        partition.was_read(found.size_bytes)
         if self._request.isolation_level == READ_COMMITTED:
             result.aborted = partition.aborted_transactions(wanted.fetch_offset, found)
 

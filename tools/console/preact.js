@@ -1,0 +1,3 @@
+export { createContext, Fragment, h, render } from "preact";
+export { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+export { html } from "htm/preact";
