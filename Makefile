@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-FOREIGN := .foreign/go/clients .foreign/go/chart .foreign/node/.complete
+FOREIGN := .foreign/go/clients .foreign/go/chart .foreign/go/versitygw .foreign/node/.complete
 JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 SITE_ENV := build/site-env
 CODE := src tests tools bench examples
@@ -77,6 +77,11 @@ foreign: $(FOREIGN)
 .foreign/go/chart: $(wildcard tools/chart/* tools/chart/kubernetes/*) | prerequisites
 	@mkdir -p $(@D)
 	cd tools/chart && go build -o $(CURDIR)/$@ .
+
+# A real S3 server (a minute and a half of one core); the binary has nothing of the machine's own in it.
+.foreign/go/versitygw: $(wildcard tests/s3server/*) | prerequisites
+	@mkdir -p $(@D)
+	cd tests/s3server && go build -trimpath -ldflags='-s -w' -o $(CURDIR)/$@ github.com/versity/versitygw/cmd/versitygw
 
 .foreign/node/.complete: $(wildcard tests/compat/foreign/node/*) | prerequisites
 	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/compat/foreign/node/* $(@D)

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "chronik"
 
 TABLES = {
     "metadata commands": ("metadata/commands.py", ("_Command",)),
-    "parts of commands": ("metadata/commands.py", ("Endpoint", "CommandEntry")),
+    "parts of commands": ("metadata/commands.py", ("Endpoint", "RemoteLog", "CommandEntry")),
     "snapshot": ("metadata/snapshot.py", ("_StateSnapshot",)),
     "parts of the snapshot": ("metadata/values.py", ("Broker", "PartitionRegistration", "Topic")),
     "users and quotas": ("metadata/security.py", ("SecuritySnapshot", "UserEntry", "QuotaEntry")),
@@ -35,6 +35,7 @@ TABLES = {
         "storage/producer_state.py",
         ("_ProducerSnapshot", "ProducerEntry", "BatchSpan", "AbortedTxn", "_Ended", "_Undo"),
     ),
+    "remote objects": ("tiering/manifest.py", ("RemoteManifest", "RemoteSegment", "SegmentFooter")),
     "cleaner position": ("storage/cleanable.py", ("CleanedPosition",)),
     "handshake": ("links/handshake.py", ("Hello", "Challenge", "Proof", "Welcome")),
     "warrant": ("security/warrants.py", ("Warrant",)),

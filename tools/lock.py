@@ -37,7 +37,7 @@ LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (RUN_LOCK, ("--extra", "query", "--constraint", BROKER_LOCK)),
     (
         "requirements/dev.lock",
-        ("--extra", "dev", "--extra", "query", "--extra", "spark", "--constraint", RUN_LOCK),
+        (*(f"--extra={name}" for name in ("dev", "objects", "query", "spark")), "--constraint", RUN_LOCK),
     ),
 )
 """Each lock, and what of the project it holds: a broker alone, what `make run` installs, everything."""
@@ -51,7 +51,8 @@ def stale() -> Iterator[str]:
     wanted = {DOCS_LOCK: docs_group()}
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     for lock, options in LOCKS:
-        extras = [option for option in options if option in project["optional-dependencies"]]
+        names = (option.removeprefix("--extra=") for option in options)
+        extras = [name for name in names if name in project["optional-dependencies"]]
         groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
         wanted[lock] = [text for group in groups for text in group]
     for lock, texts in wanted.items():

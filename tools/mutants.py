@@ -36,6 +36,22 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
+        "a local copy goes before the object store has it",
+        "tiered",
+        "cleaning/cleaner.py",
+        "    return local, min(partition.high_watermark, 0 if remote is None else remote.end_offset)\n",
+        "    return local, partition.high_watermark\n",
+        is_quick=True,
+    ),
+    Mutant(
+        "objects that count are removed",
+        "tiered",
+        "tiering/retention.py",
+        "written_in <= epoch and name not in named\n",
+        "written_in <= epoch\n",
+        is_quick=True,
+    ),
+    Mutant(
         "the tag of a frame is not checked",
         "strangers",
         "links/seal.py",

@@ -38,6 +38,42 @@ class Plant(NamedTuple):
 
 PLANTS: Final = (
     Plant(
+        "what a deposed leader uploaded counts",
+        "L06",
+        "metadata/state.py",
+        "        if command.leader_epoch != old.leader_epoch:\n",
+        "        if command.leader_epoch < 0:\n",
+        ("tests/unit/tiering/test_tiers.py::test_what_a_deposed_leader_uploads_does_not_count",),
+        is_quick=True,
+    ),
+    Plant(
+        "a deposed leader removes what the next one uploaded",
+        "L06",
+        "tiering/retention.py",
+        "written_in <= epoch and name",
+        "name",
+        ("tests/unit/tiering/test_tiers.py::test_objects_of_a_later_epoch_are_left_alone",),
+        is_quick=True,
+    ),
+    Plant(
+        "what the object store gives is believed",
+        "L06",
+        "tiering/reader.py",
+        "            check_batch(data, position)\n",
+        "            pass\n",
+        ("tests/unit/tiering/test_tiers.py::test_bytes_of_the_store_are_not_trusted",),
+        is_quick=True,
+    ),
+    Plant(
+        "a local copy goes before the metadata log has the manifest",
+        "L06",
+        "cleaning/cleaner.py",
+        "    return local, min(partition.high_watermark, 0 if remote is None else remote.end_offset)\n",
+        "    return local, partition.high_watermark\n",
+        ("tests/unit/tiering/test_tiers.py::test_local_copies_stay_until_the_metadata_log_has_the_manifest",),
+        is_quick=True,
+    ),
+    Plant(
         "replicas are those of brokers 1, 2 and 3",
         "T06",
         "cluster/placement.py",

@@ -33,8 +33,10 @@ from chronik.memory import budgets
 from chronik.metadata.budget import MetadataBudget
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
-from chronik.metrics import WriteStages
+from chronik.metrics import TieringStats, WriteStages
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, NodeId, TopicPartition
+from chronik.objects.door import ObjectDoor
+from chronik.objects.opening import ObjectStoreOptions, open_objects
 from chronik.open_files import FileBudget
 from chronik.replication.ack_sender import AckSender
 from chronik.replication.context import ReplicaContext
@@ -44,6 +46,7 @@ from chronik.replication.follower_reports import FollowerReports
 from chronik.replication.isr import MetadataIsrProposals
 from chronik.replication.manager import ReplicaManager
 from chronik.replication.partitions import Partitions
+from chronik.replication.remote import NO_REMOTE_LOGS
 from chronik.replication.repair import Repairs
 from chronik.replication.watermark_events import WatermarkEvents
 from chronik.server.coordinator_config import group_config, transaction_config
@@ -54,6 +57,10 @@ from chronik.storage.log import LogConfig
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions, WalProfile
 from chronik.tasks import Tasks
+from chronik.tiering.cache import ObjectCache
+from chronik.tiering.catalog import Catalog
+from chronik.tiering.reader import RemoteReader
+from chronik.tiering.remote_logs import TieredLogs
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.markers import Marker, MarkerWriter
 from chronik.transactions.producer_ids import ProducerIds
@@ -148,6 +155,43 @@ def build_load_balancer(settings: Settings, quorum: Quorum, is_in_charge: Callab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteParts:
+    """What a node with an object store reads remote logs with."""
+
+    catalog: Catalog
+    cache: ObjectCache
+    logs: TieredLogs
+    stats: TieringStats
+
+
+def open_object_store(settings: Settings, rng: random.Random) -> ObjectDoor | None:
+    """None if the settings name none."""
+    if settings.object_store is None:
+        return None
+    options = ObjectStoreOptions(
+        url=settings.object_store,
+        endpoint=settings.object_store_endpoint,
+        region=settings.object_store_region,
+        access_key_id=settings.object_store_access_key_id,
+        secret_access_key=settings.object_store_secret_access_key,
+        timeout_s=settings.object_store_timeout_ms / 1000,
+    )
+    return open_objects(options, rng)
+
+
+def build_remote(
+    settings: Settings, metadata: MetadataStore, door: ObjectDoor | None, rng: random.Random
+) -> RemoteParts | None:
+    if door is None:
+        return None
+    stats = TieringStats()
+    catalog = Catalog(door, metadata, rng, stats)
+    cache = ObjectCache(door, settings.remote_cache_bytes, stats)
+    logs = TieredLogs(catalog, RemoteReader(catalog, cache, stats), stats)
+    return RemoteParts(catalog=catalog, cache=cache, logs=logs, stats=stats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationParts:
     """The partitions of this node, and what carries them to and from other nodes."""
 
@@ -181,6 +225,7 @@ def build_replication(
     metadata: MetadataStore,
     may_lead: Callable[[], bool],
     now_ms: Callable[[], int],
+    remote: RemoteParts | None = None,
 ) -> ReplicationParts:
     acks = AckSender()
     feed = FollowerFeed(
@@ -200,6 +245,7 @@ def build_replication(
         is_alive=lambda node_id: metadata.state.is_alive(node_id),
         tasks=Tasks("replicas"),
         watermark_events=WatermarkEvents(metadata.bus),
+        remote_logs=NO_REMOTE_LOGS if remote is None else remote.logs,
     )
     replicas = ReplicaManager(
         partitions=partitions,

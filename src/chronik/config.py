@@ -244,6 +244,48 @@ class Settings:
         1_000_000, "bytes a second by which a node must be above the mean", minimum=1, maximum=_INT64_MAX
     )
 
+    object_store: str | None = _setting(
+        None,
+        "where tiered storage keeps segments: file:///folder (one that every node of the cluster mounts) or "
+        "s3://bucket/prefix; set the same on every node",
+    )
+    object_store_endpoint: str | None = _setting(
+        None, "URL of a server that speaks S3; by default that of AWS for object_store_region"
+    )
+    object_store_region: str = _setting("us-east-1", "region of the bucket")
+    object_store_access_key_id: str | None = _setting(
+        None,
+        "key id for the bucket; without one the environment's AWS_ variables or the machine's role count",
+        secret=True,
+    )
+    object_store_secret_access_key: str | None = _setting(None, "its secret", secret=True)
+    object_store_timeout_ms: int = _setting(
+        30_000,
+        "how long one call of the object store may take before it is tried again",
+        minimum=100,
+        maximum=600_000,
+    )
+    remote_cache_bytes: int = _setting(
+        64 * _MIB,
+        "memory for what was read from the object store; consumers of old records are served from there",
+        minimum=8 * _MIB,
+        maximum=_INT64_MAX,
+    )
+    remote_fetch_max_wait_ms: int = _setting(
+        500,
+        "how long a fetch waits for the object store before it is answered without; it goes on reading for "
+        "the next fetch",
+        minimum=1,
+        maximum=300_000,
+    )
+    tiering_interval_ms: int = _setting(
+        30_000,
+        "how often partitions with remote.storage.enable are looked at for segments to put into the object "
+        "store",
+        minimum=100,
+        maximum=_INT32_MAX,
+    )
+
     disable_realtime_index: bool = _setting(False, "do not index searchable topics as records arrive")
     published_index_dir: Path | None = _setting(
         None, "where `chronik pipeline index` publishes; searches also find what only lies there"

@@ -23,7 +23,9 @@ __all__ = [
     "CleanerStats",
     "Histogram",
     "Metric",
+    "ObjectStats",
     "ServerStats",
+    "TieringStats",
     "WriteStages",
     "clock",
 ]
@@ -148,6 +150,49 @@ class CleanerStats:
     failing_partitions: int = 0
     unreadable_batches: int = 0
     retention_moves: int = 0
+
+
+OBJECT_CALLS: Final = ("put", "get", "delete", "list")
+
+
+@dataclass(slots=True)
+class ObjectStats:
+    """Counted by the door to the object store."""
+
+    written_bytes: int = 0
+    """Failed attempts included."""
+    read_bytes: int = 0
+    deleted: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    """Attempts that failed, by call."""
+    seconds: dict[str, Histogram] = field(
+        default_factory=lambda: {call: Histogram() for call in OBJECT_CALLS}
+    )
+    """Of calls that succeeded, their retries included."""
+
+
+@dataclass(slots=True)
+class TieringStats:
+    """Counted by tiered storage."""
+
+    uploaded_segments: int = 0
+    uploaded_bytes: int = 0
+    lag_segments: int = 0
+    """Sealed segments of partitions led here that are not in the store yet, at the last look."""
+    lag_bytes: int = 0
+    failing_partitions: int = 0
+    """Partitions whose last upload or clean-up failed."""
+    removed_objects: int = 0
+    reads: int = 0
+    read_bytes: int = 0
+    failed_reads: int = 0
+    slow_reads: int = 0
+    """Fetches that were answered without what the store did not give in time."""
+    damaged: int = 0
+    """Answers of the store that were not what had been stored."""
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +445,53 @@ _TABLE: Final = (
     ),
     Metric("chronik_cleaner_failing_partitions", "gauge", "Logs that cannot be cleaned at present."),
     Metric("chronik_retention_deletions_total", "counter", "Times that retention moved the start of a log."),
+    # tiered storage
+    Metric(
+        "chronik_remote_uploaded_segments_total",
+        "counter",
+        "Segments that this node put into the object store.",
+    ),
+    Metric("chronik_remote_uploaded_bytes_total", "counter", "Their bytes, indexes included."),
+    Metric(
+        "chronik_remote_lag_segments",
+        "gauge",
+        "Sealed segments led here that the object store does not have yet.",
+    ),
+    Metric("chronik_remote_lag_bytes", "gauge", "Bytes of these segments."),
+    Metric("chronik_remote_log_bytes", "gauge", "Bytes of partitions led here that are in the object store."),
+    Metric("chronik_remote_failing_partitions", "gauge", "Partitions whose last upload or clean-up failed."),
+    Metric(
+        "chronik_remote_removed_objects_total", "counter", "Objects that counted no more and were removed."
+    ),
+    Metric("chronik_remote_reads_total", "counter", "Reads of records that only the object store has."),
+    Metric("chronik_remote_read_bytes_total", "counter", "Bytes of records that they found."),
+    Metric("chronik_remote_failed_reads_total", "counter", "Those that failed because of the object store."),
+    Metric(
+        "chronik_remote_slow_reads_total",
+        "counter",
+        "Fetches that were answered before the object store did.",
+    ),
+    Metric(
+        "chronik_remote_damaged_total",
+        "counter",
+        "Answers of the object store that were not what had been stored.",
+    ),
+    Metric("chronik_remote_cache_bytes", "gauge", "Memory that holds what was read from the object store."),
+    Metric("chronik_remote_cache_hits_total", "counter", "Pieces of objects that were in that memory."),
+    Metric("chronik_remote_cache_misses_total", "counter", "Pieces that had to be fetched."),
+    Metric(
+        "chronik_object_store_seconds",
+        "histogram",
+        "Calls of the object store that succeeded, retries included.",
+        ("call",),
+    ),
+    Metric("chronik_object_store_errors_total", "counter", "Attempts that failed.", ("call",)),
+    Metric(
+        "chronik_object_store_written_bytes_total",
+        "counter",
+        "Bytes sent to the object store, failed attempts included.",
+    ),
+    Metric("chronik_object_store_read_bytes_total", "counter", "Bytes that the object store sent."),
     # search and SQL
     Metric(
         "chronik_query_child_up",

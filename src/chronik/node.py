@@ -21,12 +21,15 @@ from chronik.admin.context import AdminContext
 from chronik.admin.counts import EventCounts
 from chronik.admin.door import HttpDoor
 from chronik.assembly import (
+    RemoteParts,
     build_coordinators,
     build_links,
     build_load_balancer,
     build_quorum,
+    build_remote,
     build_replication,
     limits_of,
+    open_object_store,
     store_options,
 )
 from chronik.cleaning.cleaner import Cleaner, CleaningConfig
@@ -46,6 +49,8 @@ from chronik.metadata.events import (
 )
 from chronik.metadata.telling import tell_event
 from chronik.model import Limits
+from chronik.objects.door import ObjectDoor
+from chronik.objects.store import ObjectStore
 from chronik.open_files import FileBudget
 from chronik.records.compression import limit_decompression
 from chronik.replication.partitions import Partitions
@@ -61,6 +66,7 @@ from chronik.server.services import FeatureRange, Services, broker_configs
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore
+from chronik.tiering.service import Tiering
 
 if TYPE_CHECKING:
     import ssl
@@ -98,10 +104,13 @@ class Node:
         now_ms: Callable[[], int] = _wall_clock_ms,
         rng: random.Random | None = None,
         with_http: bool = True,
+        objects: ObjectStore | None = None,
     ) -> None:
-        """`with_http=False` leaves out what needs threads and real sockets (the simulator)."""
+        """`objects` takes the place of the store that the settings name. `with_http=False` leaves out what
+        needs threads and real sockets (the simulator)."""
         self.settings = settings
         self._given_disk = disk
+        self._given_objects = objects
         self._now_ms = now_ms
         self._rng = rng or random.SystemRandom()
         self.kafka_port = 0
@@ -131,7 +140,12 @@ class Node:
             )
         segments = FileBudget.of_process().segments(self.settings.open_segments_max)
         disk = self._given_disk or RealDisk(asyncio.get_running_loop(), segments)
-        parts = _Parts(self.settings, disk, self._now_ms, self._rng)
+        if self._given_objects is None:
+            objects = open_object_store(self.settings, self._rng)
+        else:
+            timeout_s = self.settings.object_store_timeout_ms / 1000
+            objects = ObjectDoor(self._given_objects, rng=self._rng, timeout_s=timeout_s)
+        parts = _Parts(self.settings, disk, self._now_ms, self._rng, objects)
         self._parts = parts
         try:
             if self._http is not None:
@@ -182,8 +196,14 @@ class Node:
 class _Parts:
     """Everything a running node is made of, built from the bottom up: each part is given complete ones."""
 
-    def __init__(self, settings: Settings, disk: Disk, now_ms: Callable[[], int], rng: random.Random) -> None:
-        root = Path(settings.data_dir)
+    def __init__(
+        self,
+        settings: Settings,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        rng: random.Random,
+        door: ObjectDoor | None,
+    ) -> None:
         limits = limits_of(settings, FileBudget.of_process())
         limit_decompression(settings.decompressed_bytes_max)
         new_uuid = partial(_new_uuid, rng)
@@ -193,14 +213,15 @@ class _Parts:
         self.client_state = ClientState(settings.client_state_bytes_max)
         self.store: LogStore
         options = store_options(settings, self.client_state.producer_ids)
-        self.store, self.recovery = open_store(disk, root, options)
+        self.store, self.recovery = open_store(disk, Path(settings.data_dir), options)
         partitions = Partitions()
         self.quorum = build_quorum(settings, self.store, rng, partitions)
         self.raft, self.metadata = self.quorum.raft, self.quorum.metadata
         metadata, raft, transport = self.metadata, self.raft, self.quorum.transport
         lead_permission = LeadPermission(raft)
+        remote = build_remote(settings, metadata, door, rng)
         self.replication = build_replication(
-            settings, self.store, partitions, metadata, lead_permission.may_lead, now_ms
+            settings, self.store, partitions, metadata, lead_permission.may_lead, now_ms, remote
         )
         self.replicas = self.replication.replicas
         self.presence = Presence(
@@ -225,7 +246,6 @@ class _Parts:
             voter_replace_seconds=settings.voter_replace_ms / 1000,
             now_ms=now_ms,
         )
-        self.load_balancer = build_load_balancer(settings, self.quorum, self.controller.is_in_charge)
         self.registration = Registration(
             settings=settings,
             store=self.store,
@@ -240,18 +260,37 @@ class _Parts:
             certified_cluster_id=self.links.cluster_id,
         )
         self.security = Security(settings, metadata, disk, now_ms, self.links.sign)
-        own_clients = self.security.client_options("chronik-broker")
-        replicas, client_state, endpoint = self.replicas, self.client_state, self.security.own.endpoint
+        own_clients, endpoint = self.security.client_options("chronik-broker"), self.security.own.endpoint
         self.coordinators = build_coordinators(
-            settings, metadata, replicas, client_state, now_ms, new_uuid, own_clients, endpoint
+            settings, metadata, self.replicas, self.client_state, now_ms, new_uuid, own_clients, endpoint
         )
+        self._build_background(remote, lead_permission.may_lead, now_ms)
+        self._build_server(limits, now_ms, new_uuid)
+
+    def _build_background(
+        self, remote: RemoteParts | None, may_lead: Callable[[], bool], now_ms: Callable[[], int]
+    ) -> None:
+        settings, metadata = self.settings, self.metadata
+        self.load_balancer = build_load_balancer(settings, self.quorum, self.controller.is_in_charge)
         self.cleaner = Cleaner(
             store=self.store,
             replicas=self.replicas,
             config=lambda: CleaningConfig.resolve(broker_configs(metadata.state, settings)),
             now_ms=now_ms,
         )
-        self._build_server(limits, now_ms, new_uuid)
+        self.tiering: Tiering | None = None
+        if remote is not None:
+            self.tiering = Tiering(
+                catalog=remote.catalog,
+                cache=remote.cache,
+                logs=remote.logs,
+                replicas=self.replicas,
+                is_controller=lambda: self.raft.is_leader,
+                may_lead=may_lead,
+                interval_s=settings.tiering_interval_ms / 1000,
+                stats=remote.stats,
+                now_ms=now_ms,
+            )
 
     def _build_server(
         self, limits: Limits, now_ms: Callable[[], int], new_uuid: Callable[[], uuid.UUID]
@@ -323,6 +362,9 @@ class _Parts:
         self.load_balancer.start()
         self.store.start()
         self.cleaner.start()
+        if self.tiering is not None:
+            self.metadata.bus.listen(self.tiering.on_event)
+            self.tiering.start()
 
     def admin_context(self, listener_ports: Mapping[str, int]) -> AdminContext:
         from chronik.admin.audit_writer import AuditWriter
@@ -362,6 +404,7 @@ class _Parts:
             listener=self.listener,
             store=self.store,
             cleaner=self.cleaner.stats,
+            tiering=self.tiering,
             raft_status=self.quorum.status.local,
             load_moves=self.load_balancer.moved,
             replication_lag_seconds=self.replicas.lag_seconds,
@@ -386,6 +429,8 @@ class _Parts:
         await self.security.close()
         await self.coordinators.stop()
         await self.cleaner.stop()
+        if self.tiering is not None:
+            await self.tiering.stop()
         await self.load_balancer.stop()
         await self.controller.stop()
         await self.registration.stop()

@@ -73,7 +73,7 @@ def test_a_record_from_its_producer_to_its_groups(node: ChronikNode) -> None:
         "committed, of billing-1",
         "byte 0",
         "; wal/000000000000.wal, byte ",
-        "none: chronik has no tiered storage",
+        "none: nothing of the partition is there (remote.storage.enable)",
         "neither batch nor node keeps",
         "to everybody (high watermark 4, last stable offset 4)",
         "searchable is false",

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "FORMATS.md").read_text()
 
 PACKAGES = (
     *("cluster", "coordinators", "groups", "links", "metadata", "published", "raft", "replication"),
-    *("security", "storage", "transactions"),
+    *("security", "storage", "tiering", "transactions"),
 )
 """Those whose structs are written to disk or sent to other nodes."""
 IN_MEMORY = {

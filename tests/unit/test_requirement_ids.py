@@ -12,7 +12,6 @@ TABLES = re.compile(r"^\| ([A-Z][0-9]{2}(?:, [A-Z][0-9]{2})*) \|.*`(?:tests|benc
 """Rows of docs/TESTING.md that name a test; `test_failures_table.py` checks that it exists."""
 NOT_THERE_YET = {
     "H06": "There is no schema registry; pipelines read schemas from one that others run.",
-    "L06": "Segments stay on the node's own disk: there is no tiered storage.",
 }
 
 

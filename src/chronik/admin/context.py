@@ -21,6 +21,7 @@ from chronik.server.listener import KafkaListener
 from chronik.server.security import Security
 from chronik.server.services import Services
 from chronik.storage.store import LogStore
+from chronik.tiering.service import Tiering
 
 if TYPE_CHECKING:
     from chronik.admin.audit_writer import AuditWriter
@@ -54,6 +55,8 @@ class AdminContext:
     listener: KafkaListener
     store: LogStore
     cleaner: CleanerStats
+    tiering: Tiering | None = None
+    """None on a node without an object store."""
     raft_status: Callable[[], RaftStatus]
     load_moves: Mapping[str, int] = field(default_factory=dict)
     """By kind: what the load balancer moved."""

@@ -155,7 +155,7 @@ async def facts_here(context: AdminContext, question: RecordQuestion) -> Replica
             stage = "checkpointed" if saved else "wal"
     return ReplicaFacts(
         node_id=context.node_id,
-        log_start_offset=log_.log_start_offset,
+        log_start_offset=here.log_start_offset,
         log_end_offset=log_.log_end_offset,
         durable_end_offset=log_.durable_end_offset,
         high_watermark=here.high_watermark,

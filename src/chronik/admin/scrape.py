@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from chronik import __version__
 from chronik.admin.context import AdminContext
 from chronik.metadata.state import ClusterState
-from chronik.metrics import METRICS, Histogram
+from chronik.metrics import METRICS, Histogram, ObjectStats, TieringStats
 from chronik.model import NO_LEADER, NodeId, RequestError
 from chronik.replication.partition import Partition
 from chronik.security.quotas import USER_KEYS
@@ -86,6 +86,7 @@ class NodeCollector:
         yield from self._metadata()
         yield from self._groups()
         yield from self._cleaning()
+        yield from self._tiering()
         yield from self._queries()
 
     def _node(self) -> Iterator[Family]:
@@ -275,6 +276,38 @@ class NodeCollector:
         yield from _family("chronik_cleaner_failing_partitions", {(): stats.failing_partitions})
         yield from _family("chronik_cleaner_unreadable_batches_total", {(): stats.unreadable_batches})
         yield from _family("chronik_retention_deletions_total", {(): stats.retention_moves})
+
+    def _tiering(self) -> Iterator[Family]:
+        tiering = self._context.tiering
+        stats = TieringStats() if tiering is None else tiering.stats
+        objects = ObjectStats() if tiering is None else tiering.objects
+        led = [one for one in self._context.services.replicas.all() if one.is_leader]
+        remote_bytes = sum(0 if one.remote is None else one.remote.size_bytes for one in led)
+        figures: dict[str, float] = {
+            "chronik_remote_uploaded_segments_total": stats.uploaded_segments,
+            "chronik_remote_uploaded_bytes_total": stats.uploaded_bytes,
+            "chronik_remote_lag_segments": stats.lag_segments,
+            "chronik_remote_lag_bytes": stats.lag_bytes,
+            "chronik_remote_log_bytes": remote_bytes,
+            "chronik_remote_failing_partitions": stats.failing_partitions,
+            "chronik_remote_removed_objects_total": stats.removed_objects,
+            "chronik_remote_reads_total": stats.reads,
+            "chronik_remote_read_bytes_total": stats.read_bytes,
+            "chronik_remote_failed_reads_total": stats.failed_reads,
+            "chronik_remote_slow_reads_total": stats.slow_reads,
+            "chronik_remote_damaged_total": stats.damaged,
+            "chronik_remote_cache_bytes": stats.cache_bytes,
+            "chronik_remote_cache_hits_total": stats.cache_hits,
+            "chronik_remote_cache_misses_total": stats.cache_misses,
+            "chronik_object_store_written_bytes_total": objects.written_bytes,
+            "chronik_object_store_read_bytes_total": objects.read_bytes,
+        }
+        for name, value in figures.items():
+            yield from _family(name, {(): value})
+        calls = {(call,): seconds for call, seconds in objects.seconds.items()}
+        yield _histograms("chronik_object_store_seconds", calls)
+        errors = {(call,): objects.errors[call] for call in objects.seconds}
+        yield from _family("chronik_object_store_errors_total", errors)
 
     def _queries(self) -> Iterator[Family]:
         queries = self._context.queries

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from chronik.cleaning.compactor import Compactor, Pace
 from chronik.metadata.broker_config import broker_value
+from chronik.metadata.topic_config import LOCAL_IS_TOTAL
 from chronik.metrics import CleanerStats
 from chronik.model import ChronikError, TopicPartition
 from chronik.replication.partition import Partition
@@ -148,25 +149,28 @@ class Cleaner:
             log_.producers.expire(now_ms=now_ms, expiration_ms=self._config().producer_id_expiration_ms)
         if log_.is_loaded:
             log_.schedule_delete(log_.take_before_start())
-        wanted = Retention(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
+        wanted, limit = _wanted(partition)
         is_empty = log_.log_start_offset == log_.log_end_offset
         if not config.deletes_old_segments or is_empty or wanted == Retention():
             return
         facts = await log_.disk.run(IoThread.BACKGROUND, lambda: survey(log_, now_ms))
         if wanted.retention_ms >= 0:
             self._tell_undated(log_, facts)
-        gone = expired(facts, wanted, high_watermark=partition.high_watermark, now_ms=now_ms)
-        if gone is None or not log_.log_start_offset < gone.start_offset <= partition.high_watermark:
+        gone = expired(facts, wanted, high_watermark=limit, now_ms=now_ms)
+        if gone is None or not log_.log_start_offset < gone.start_offset <= limit:
             return
         start = gone.start_offset
         await log_.load()
         if start == log_.log_end_offset and log_.segments[-1].size_bytes:
             log_.roll(start)  # the active segment is past its time too
+        local = "local." if partition.is_tiered else ""
         log_deletion(
             log_,
             start,
             age=age_text(gone.youngest_ms, now_ms, is_dated=gone.is_dated),
-            rule=" and ".join(f"{rule}={getattr(wanted, rule.replace('.', '_'))}" for rule in gone.rules),
+            rule=" and ".join(
+                f"{local}{rule}={getattr(wanted, rule.replace('.', '_'))}" for rule in gone.rules
+            ),
         )
         self.stats.retention_moves += 1
         await log_.advance_start(start)
@@ -185,3 +189,21 @@ class Cleaner:
             self._undated.add(log_.tp)
         elif not undated:
             self._undated.discard(log_.tp)
+
+
+def _wanted(partition: Partition) -> tuple[Retention, int]:
+    """The retention of what is on this disk, and the offset up to which it may take anything.
+
+    With tiered storage a local copy goes only when the metadata log says that the object store has it.
+    """
+    config, remote = partition.config, partition.remote
+    total = Retention(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
+    is_empty = remote is None or remote.start_offset == remote.end_offset
+    if not partition.is_tiered or (is_empty and config.remote_log_copy_disable):
+        return total, partition.high_watermark
+    local_ms, local_bytes = config.local_retention_ms, config.local_retention_bytes
+    local = Retention(
+        retention_ms=total.retention_ms if local_ms == LOCAL_IS_TOTAL else local_ms,
+        retention_bytes=total.retention_bytes if local_bytes == LOCAL_IS_TOTAL else local_bytes,
+    )
+    return local, min(partition.high_watermark, 0 if remote is None else remote.end_offset)

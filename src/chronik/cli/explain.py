@@ -243,8 +243,16 @@ def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if index is not None:
         lines.append(("search index", _INDEX.get(index["state"]) or _reached(index, "indexed", "index")))
     lines.append(("archive", _ARCHIVE.get(archive["state"]) or _archived(archive)))
-    lines.append(("remote object", "none: chronik has no tiered storage"))
+    lines.append(("object store", _remote(found.get("remote"))))
     return lines
+
+
+def _remote(copy: dict[str, Any] | None) -> str:
+    if copy is None:
+        return "none: nothing of the partition is there (remote.storage.enable)"
+    if copy["has_record"]:
+        return f"yes; it has the offsets {copy['start_offset']} to {copy['end_offset'] - 1}"
+    return f"not yet; it has the partition up to {copy['end_offset'] - 1}"
 
 
 def _wal_place(wal: dict[str, Any] | None) -> str:
@@ -260,6 +268,8 @@ def _wal_place(wal: dict[str, Any] | None) -> str:
 
 def _content_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     record, batch = found["record"], found["batch"]
+    if batch is None and (found.get("remote") or {}).get("has_record"):
+        return [("record", "in the object store alone, where consumers read it; no local copy is left")]
     if batch is None:
         return [("record", "none: compaction removed it, a later record has the same key")]
     if batch["marker"] is not None:

@@ -45,6 +45,7 @@ __all__ = [
     "PutToken",
     "Reassign",
     "RegisterBroker",
+    "RemoteLog",
     "RemoveAcls",
     "RemoveApiKey",
     "RemoveCredential",
@@ -53,6 +54,7 @@ __all__ = [
     "SetConfigs",
     "SetLevel",
     "SetQuota",
+    "SetRemoteLog",
     "SetVoter",
     "UnfenceBroker",
     "UnknownCommand",
@@ -128,6 +130,33 @@ class ChangePartition(_Command, frozen=True, kw_only=True, tag="change_partition
     """Start a new leader epoch though the leader stays."""
     unclean: bool = False
     """Allow a leader that is not in the ISR; the ISR becomes that leader alone."""
+
+
+class RemoteLog(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a partition is in the object store, and which manifest says where (KIP-405)."""
+
+    start_offset: int
+    """Where the whole log starts, as long as it starts in the store; never goes back."""
+    end_offset: int
+    """Everything from the start to here is in the store; never goes back."""
+    manifest: str = ""
+    """Name of the object that lists the segments; empty if there are none."""
+    manifest_bytes: int = 0
+    manifest_crc: int = 0
+    size_bytes: int = 0
+    """Of all segments together."""
+
+
+class SetRemoteLog(_Command, frozen=True, kw_only=True, tag="set_remote_log"):
+    """Make a manifest the one that counts. Only the partition's leader submits it."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    """Of the submitter; refused if the partition is in another one by now."""
+    previous: str
+    """The manifest that it was made from; refused if another one counts by now."""
+    remote: RemoteLog
 
 
 class Reassign(_Command, frozen=True, kw_only=True, tag="reassign"):
@@ -279,6 +308,7 @@ SingleCommand: TypeAlias = (
     | DeleteTopic
     | AddPartitions
     | ChangePartition
+    | SetRemoteLog
     | Reassign
     | SetConfigs
     | RegisterBroker

@@ -23,6 +23,7 @@ __all__ = [
     "PartitionAssigned",
     "PeerDisconnected",
     "QuorumChanged",
+    "RemoteLogChanged",
     "RemovedFromCluster",
     "Resync",
     "SecurityChanged",
@@ -66,6 +67,13 @@ class IsrChanged(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: UUID
     isr: tuple[NodeId, ...]
     previous: tuple[NodeId, ...]
+
+
+class RemoteLogChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Another manifest counts, or the log starts later."""
+
+    tp: TopicPartition
+    topic_id: UUID
 
 
 class BrokerRegistered(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +141,7 @@ Event: TypeAlias = (
     | PartitionAssigned
     | LeaderChanged
     | IsrChanged
+    | RemoteLogChanged
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced

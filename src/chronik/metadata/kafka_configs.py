@@ -23,9 +23,7 @@ _NOTHING: Final = "-"
 _EMPTY: Final = "''"
 _REASON: Final = "taken for tools that set it"
 _REASONS: Final = (
-    ("remote.", "there is no tiered storage"),
-    ("log.local.retention.", "there is no tiered storage"),
-    ("local.retention.", "there is no tiered storage"),
+    ("remote.", "tiered storage is set up by the node's settings object_store and its relatives"),
     ("group.share.", "there are no share groups"),
     ("share.", "there are no share groups"),
     ("group.streams.", "there are no streams groups"),

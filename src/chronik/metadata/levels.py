@@ -36,13 +36,13 @@ LEVELS: Final = {
     2: (
         "0.2",
         "the metadata log says at which level the cluster is (`set_level`) and who should vote "
-        "(`set_voter`), and has named API keys (`put_api_key`); HTTP ports log in to brokers as themselves, "
-        "nodes and the clients of nodes prove their own keys there",
+        "(`set_voter`), and has named API keys (`put_api_key`) and remote logs (`set_remote_log`); HTTP "
+        "ports log in to brokers as themselves, nodes and the clients of nodes prove their own keys there",
     ),
 }
 """By level, the first release that knows it and what came with it."""
 
-COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2}
+COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2, "set_remote_log": 2}
 """By command, the level from which on every node knows it; one that does not would stop at it."""
 LEVEL_HTTP_USER: Final = 2
 """From here on every node knows the user that HTTP ports log in as."""

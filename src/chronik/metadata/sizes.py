@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from chronik.metadata import commands as c
 from chronik.metadata.values import PartitionRegistration
 from chronik.model import NodeId
@@ -42,6 +44,8 @@ _TEXT_HEAD: Final = 5
 """The most that msgpack puts before a text."""
 _PARTITION: Final = 100
 """The names of a partition's fields, and its numbers."""
+_REMOTE: Final = 100
+"""The same of a remote log, without the name of its manifest."""
 _REPLICA: Final = 6
 """One broker id: in the replicas and, as a rule, in the ISR."""
 _TOPIC: Final = 64
@@ -72,7 +76,9 @@ def resource_bytes(name: str, values: Mapping[str, str]) -> int:
 def partition_bytes(partition: PartitionRegistration) -> int:
     """The same whatever the ISR: it changes too often to be counted each time."""
     moving = len(partition.adding) + len(partition.removing)
-    return _PARTITION + _REPLICA * (len(partition.replicas) + moving)
+    remote = partition.remote
+    stored = 0 if remote is None else _REMOTE + _text(remote.manifest)
+    return _PARTITION + _REPLICA * (len(partition.replicas) + moving) + stored
 
 
 def partitions_bytes(partitions: Iterable[PartitionRegistration]) -> int:
@@ -156,6 +162,14 @@ def _of_more_partitions(_state: ClusterState, command: c.AddPartitions) -> int:
     return _of_partitions(command.assignments)
 
 
+def _of_remote_log(state: ClusterState, command: c.SetRemoteLog) -> int:
+    topic = state.topic_by_id(command.topic_id)
+    if topic is None or not 0 <= command.partition < len(topic.partitions):
+        return 0  # it is refused anyway
+    old = topic.partitions[command.partition]
+    return partition_bytes(msgspec.structs.replace(old, remote=command.remote)) - partition_bytes(old)
+
+
 def _of_configs(state: ClusterState, command: c.SetConfigs) -> int:
     present = state.configs(command.resource_type, command.name)
     dropped = present if command.replace else {key: present[key] for key in command.values if key in present}
@@ -194,6 +208,7 @@ _GROWTH: Final[Mapping[type, Callable[[ClusterState, Any], int]]] = {
     c.CreateTopic: _of_topic,
     c.AddPartitions: _of_more_partitions,
     c.SetConfigs: _of_configs,
+    c.SetRemoteLog: _of_remote_log,
     c.PutCredential: _of_credential,
     c.AddAcls: _of_acls,
     c.SetQuota: _of_quota,

@@ -221,6 +221,27 @@ class ClusterState:
             )
         return self._put(topic, old, changed_partition(old, command, self.brokers))
 
+    def _set_remote_log(self, command: c.SetRemoteLog, index: int) -> Iterable[e.Event]:
+        topic, old = self._known_partition(command)
+        if command.leader_epoch != old.leader_epoch:
+            raise Refusal(
+                ErrorCode.fenced_leader_epoch,
+                f"Leader epoch is {old.leader_epoch}, not {command.leader_epoch}.",
+            )
+        before, after = old.remote or c.RemoteLog(start_offset=0, end_offset=0), command.remote
+        if command.previous != before.manifest:
+            raise Refusal(ErrorCode.invalid_update_version, "Another manifest counts by now.")
+        if after.start_offset < before.start_offset or after.end_offset < before.end_offset:
+            raise Refusal(ErrorCode.invalid_update_version, "A remote log does not go back.")
+        if after.start_offset > after.end_offset or bool(after.manifest) != (
+            after.start_offset < after.end_offset
+        ):
+            raise Refusal(ErrorCode.invalid_request, "A remote log has a manifest unless it is empty.")
+        new = msgspec.structs.replace(old, remote=after)
+        self.config_bytes += partition_bytes(new) - partition_bytes(old)
+        self._replace(topic, partitions=tuple(new if one is old else one for one in topic.partitions))
+        return [e.RemoteLogChanged(tp=TopicPartition(topic.name, new.partition), topic_id=topic.topic_id)]
+
     def _reassign(self, command: c.Reassign, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
         if command.target is None and not reassignment.is_moving(old):
@@ -402,7 +423,7 @@ class ClusterState:
         return topic
 
     def _known_partition(
-        self, command: c.ChangePartition | c.Reassign
+        self, command: c.ChangePartition | c.Reassign | c.SetRemoteLog
     ) -> tuple[Topic, PartitionRegistration]:
         topic = self._known_topic(command.topic_id)
         if not 0 <= command.partition < len(topic.partitions):
@@ -427,6 +448,7 @@ _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]
     c.DeleteTopic: ClusterState._delete_topic,
     c.AddPartitions: ClusterState._add_partitions,
     c.ChangePartition: ClusterState._change_partition,
+    c.SetRemoteLog: ClusterState._set_remote_log,
     c.Reassign: ClusterState._reassign,
     c.SetConfigs: ClusterState._set_configs,
     c.RegisterBroker: ClusterState._register_broker,

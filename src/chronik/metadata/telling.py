@@ -19,6 +19,7 @@ from chronik.metadata.commands import (
     Reassign,
     SetConfigs,
     SetLevel,
+    SetRemoteLog,
     decode_entry,
 )
 from chronik.metadata.events import Event, LeaderChanged, PartitionAssigned
@@ -43,7 +44,7 @@ def describe(command: Command) -> str:
             return named + (f" and {more} more" if more > 0 else "")
         case CreateTopic() | SetConfigs():
             return f"{kind}({command.name!r})"
-        case ChangePartition() | Reassign():
+        case ChangePartition() | Reassign() | SetRemoteLog():
             return f"{kind}({command.topic_id}, {command.partition})"
         case InitCluster():
             return f"{kind}({command.cluster_id!r})"

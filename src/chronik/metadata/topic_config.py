@@ -18,7 +18,14 @@ from chronik.metadata.durability import FLUSH_CONFIGS, SYNCED, DurabilityPromise
 from chronik.metadata.kafka_configs import without_effect
 from chronik.model import WITHOUT_EFFECT, ErrorCode, RequestError
 
-__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "check_topic_conflicts", "scaled"]
+__all__ = [
+    "LOCAL_IS_TOTAL",
+    "TOPIC_CONFIGS",
+    "TopicConfig",
+    "check_topic_configs",
+    "check_topic_conflicts",
+    "scaled",
+]
 
 
 def _int(
@@ -51,6 +58,8 @@ def _bool(name: str, default: bool, server: str | None, doc: str) -> ConfigDef:
 
 
 _HOUR_MS: Final = 3_600_000
+LOCAL_IS_TOTAL: Final = -2
+"""Value of local.retention.*: as long as the whole log."""
 _DEFINITIONS: Final = (
     ConfigDef(
         name="cleanup.policy",
@@ -102,6 +111,22 @@ _DEFINITIONS: Final = (
         4096,
         "log.index.interval.bytes",
         "Bytes of log between two entries of a segment's offset index.",
+    ),
+    _long(
+        "local.retention.bytes",
+        LOCAL_IS_TOTAL,
+        "log.local.retention.bytes",
+        "With remote.storage.enable: size of what is in the object store too and stays on this disk; -2: "
+        "retention.bytes.",
+        low=LOCAL_IS_TOTAL,
+    ),
+    _long(
+        "local.retention.ms",
+        LOCAL_IS_TOTAL,
+        "log.local.retention.ms",
+        "With remote.storage.enable: age up to which what is in the object store too stays on this disk; -2: "
+        "retention.ms.",
+        low=LOCAL_IS_TOTAL,
     ),
     _long(
         "max.compaction.lag.ms",
@@ -164,6 +189,24 @@ _DEFINITIONS: Final = (
         "log.preallocate",
         f"{WITHOUT_EFFECT}: appends wait for the write-ahead log alone, which is preallocated anyway.",
     ),
+    _bool(
+        "remote.log.copy.disable",
+        False,
+        None,
+        "Put no more segments into the object store; those that are there stay and are read.",
+    ),
+    _bool(
+        "remote.log.delete.on.disable",
+        False,
+        None,
+        "Whether remote.storage.enable may be switched off, which removes what is in the object store.",
+    ),
+    _bool(
+        "remote.storage.enable",
+        False,
+        None,
+        "Put sealed segments into the object store and read them from there (KIP-405).",
+    ),
     _long(
         "retention.bytes",
         -1,
@@ -219,16 +262,9 @@ _DEFINITIONS: Final = (
     _bool("searchable", False, None, "Index the topic's records for full-text search as they arrive."),
 )
 
-_REMOTE_STORAGE: Final = ConfigDef(
-    name="remote.storage.enable",
-    kind=ConfigKind.BOOLEAN,
-    default="false",
-    choices=("false",),
-    doc="Always false: there is no tiered storage.",
-)
 _VIEWED: Final[Mapping[str, ConfigDef]] = MappingProxyType({one.name: one for one in _DEFINITIONS})
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = MappingProxyType(
-    dict(sorted({**without_effect("topic"), **_VIEWED, _REMOTE_STORAGE.name: _REMOTE_STORAGE}.items()))
+    dict(sorted({**without_effect("topic"), **_VIEWED}.items()))
 )
 """All that a topic may have; `TopicConfig` has those that were defined here."""
 
@@ -247,6 +283,26 @@ def check_topic_conflicts(overrides: Mapping[str, str], *broker_defaults: Mappin
             ErrorCode.invalid_config,
             f"Conflict: min.compaction.lag.ms ({low}) is greater than max.compaction.lag.ms ({high}).",
         )
+    if config.remote_storage_enable:
+        _check_tiered(config)
+
+
+def _check_tiered(config: TopicConfig) -> None:
+    """What Kafka asks of a topic with remote.storage.enable."""
+    if config.is_compacted:
+        raise RequestError(
+            ErrorCode.invalid_config, "Remote log storage is unsupported for the compacted topics"
+        )
+    for what, local, total in (
+        ("ms", config.local_retention_ms, config.retention_ms),
+        ("bytes", config.local_retention_bytes, config.retention_bytes),
+    ):
+        if local != LOCAL_IS_TOTAL and total >= 0 and not 0 <= local <= total:
+            raise RequestError(
+                ErrorCode.invalid_config,
+                f"Invalid value {local} for configuration local.retention.{what}: Value must not be more "
+                f"than retention.{what} property value: {total}",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +316,8 @@ class TopicConfig:
     flush_messages: int
     flush_ms: int
     index_interval_bytes: int
+    local_retention_bytes: int
+    local_retention_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -269,6 +327,9 @@ class TopicConfig:
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
     retention_bytes: int
     retention_ms: int
     segment_bytes: int

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from chronik.metadata.commands import Endpoint
+from chronik.metadata.commands import Endpoint, RemoteLog
 from chronik.metadata.events import Event
 from chronik.model import ErrorCode, NodeId
 
@@ -40,6 +40,8 @@ class PartitionRegistration(msgspec.Struct, frozen=True, kw_only=True):
     """Goes up with every change of this partition."""
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
+    remote: RemoteLog | None = None
+    """What of it is in the object store; None as long as nothing ever was."""
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):

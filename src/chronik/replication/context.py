@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from chronik.model import NodeId
+from chronik.replication.remote import NO_REMOTE_LOGS, RemoteLogs
 from chronik.replication.watermark_events import WatermarkEvents
 from chronik.tasks import Tasks
 
@@ -74,3 +75,4 @@ class ReplicaContext:
     """Whether the cluster counts a node as alive."""
     tasks: Tasks
     watermark_events: WatermarkEvents
+    remote_logs: RemoteLogs = NO_REMOTE_LOGS

@@ -117,7 +117,7 @@ class ReplicaManager:
         if not self._is_active:
             return
         match event:
-            case e.PartitionAssigned() | e.LeaderChanged() | e.IsrChanged():
+            case e.PartitionAssigned() | e.LeaderChanged() | e.IsrChanged() | e.RemoteLogChanged():
                 self._update(event.tp)
             case e.TopicDeleted():
                 self._delete(event.topic, event.topic_id)

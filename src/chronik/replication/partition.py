@@ -30,6 +30,7 @@ from chronik.replication.waiters import AckCallback, AckWaiter
 from chronik.storage import reading
 from chronik.storage.deletion_lines import age_text, log_deletion
 from chronik.storage.disk import IoThread
+from chronik.storage.epochs import EpochHistory
 from chronik.storage.reading import LogSlice, TimestampedOffset
 
 ACKS_ALL: Final = -1
@@ -204,10 +205,6 @@ class Partition(Replica):
     # --- reading -----------------------------------------------------------------------------------
 
     @property
-    def log_start_offset(self) -> int:
-        return self.log.log_start_offset
-
-    @property
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
 
@@ -228,12 +225,33 @@ class Partition(Replica):
     def read_now(
         self, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
     ) -> LogSlice | None:
+        if self.remote is not None and self._is_remote(offset):
+            return None
         return reading.read_now(self.log, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
 
     async def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        limit_offset: int,
+        *,
+        min_one_batch: bool = True,
+        until: float | None = None,
+    ) -> LogSlice:
+        """`until`: when to give up on a slow object store, by the loop's clock."""
+        if self.remote is not None and self._is_remote(offset):
+            logs = self._context.remote_logs
+            return await logs.read(self, offset, bytes_max, min_one_batch=min_one_batch, until=until)
+        return await self.read_local(offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
+
+    async def read_local(
         self, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
     ) -> LogSlice:
         return await reading.read(self.log, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
+
+    def _is_remote(self, offset: int) -> bool:
+        """Whether only the object store has the record."""
+        return self.log_start_offset <= offset < self.log.log_start_offset
 
     def aborted_transactions(self, fetch_offset: int, found: LogSlice) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions that touch what was read."""
@@ -247,10 +265,26 @@ class Partition(Replica):
         self, timestamp: int, limit_offset: int | None = None
     ) -> TimestampedOffset | None:
         limit = self.high_watermark if limit_offset is None else limit_offset
+        if self.log_start_offset < self.log.log_start_offset:
+            found = await self._context.remote_logs.offset_for_timestamp(self, timestamp)
+            if found is not None:
+                return found if found.offset < limit else None
         return await reading.offset_for_timestamp(self.log, timestamp, limit)
 
     async def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        return await reading.offset_of_max_timestamp(self.log)
+        found = await reading.offset_of_max_timestamp(self.log)
+        if self.log_start_offset < self.log.log_start_offset:
+            highest = await self._context.remote_logs.max_timestamp(self)
+            if highest >= 0 and (found is None or found.timestamp_ms <= highest):
+                remote = await self._context.remote_logs.offset_for_timestamp(self, highest)
+                return remote or found
+        return found
+
+    async def epochs(self) -> EpochHistory:
+        """Of the whole log."""
+        if self.log_start_offset < self.log.log_start_offset:
+            return await self._context.remote_logs.epochs(self)
+        return self.log.epochs
 
     async def delete_records(self, offset: int, now_ms: int) -> int:
         """Leader: forget records before `offset` (-1: before the watermark), on all live replicas.
@@ -265,7 +299,10 @@ class Partition(Replica):
             )
         await self._tell_deletion(target, now_ms)
         self.require_leader()  # that may have taken a read from disk
-        await self.log.advance_start(target)
+        if self.is_tiered:
+            await self._context.remote_logs.delete_before(self, target)
+        else:
+            await self.log.advance_start(target)
         self._feed.appended(self)
         followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -281,7 +318,7 @@ class Partition(Replica):
         finally:
             if waiter in self._start_waiters:
                 self._start_waiters.remove(waiter)
-        return self.low_watermark
+        return max(self.log_start_offset, target) if self.is_tiered else self.low_watermark
 
     async def _tell_deletion(self, target: int, now_ms: int) -> None:
         if target <= self.log.log_start_offset:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from chronik.links.link import Link
+from chronik.metadata.commands import RemoteLog
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import PartitionRegistration as Assignment
 from chronik.model import (
@@ -27,6 +28,7 @@ from chronik.model import (
 from chronik.replication.context import ReplicaContext
 from chronik.replication.isr import is_caught_up, lagging_followers
 from chronik.replication.progress import FollowerProgress
+from chronik.replication.remote import log_start
 from chronik.replication.waiters import AckWaiters
 from chronik.replication.watermark_rule import follower_watermark, leader_watermark
 from chronik.storage.log import LogConfig, PartitionLog
@@ -68,6 +70,7 @@ class Replica:
         "node_id",
         "partition_epoch",
         "read_bytes",
+        "remote",
         "replicas",
         "topic_id",
         "tp",
@@ -98,6 +101,8 @@ class Replica:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()
+        self.remote: RemoteLog | None = None
+        """What the object store has of this log, as the metadata log says; None if it never had anything."""
         self.lacks_replicas = False
         """Whether the ISR is smaller than min.insync.replicas."""
         self._followers: dict[NodeId, FollowerProgress] = {}
@@ -168,12 +173,40 @@ class Replica:
         self.partition_epoch = assignment.partition_epoch
         self.replicas = assignment.replicas
         self.isr = assignment.isr
+        if assignment.remote is not None:
+            self._take_remote(assignment.remote)
         self._count_replicas()
         self._set_followers(assignment.replicas if self.is_leader else ())
         self._feed.followers_changed(self)
         self._update_watermark()
         self._check_low_watermark()
         self._wake_watchers()
+
+    def _take_remote(self, remote: RemoteLog) -> None:
+        """The metadata log has the newest one. A leader whose log ends before that of the store, as only an
+        unclean election lets it, goes on behind the store's end: that is the longer log."""
+        self.remote = remote
+        if self.is_leader and self.log.log_end_offset < remote.end_offset:
+            line = "%s: starts at %d, where the remote log ends: the local one ended at %d"
+            log.warning(line, self.tp, remote.end_offset, self.log.log_end_offset)
+            self.log.restart_at(remote.end_offset)
+            self.leader_epoch_start_offset = remote.end_offset
+            self.high_watermark = max(self.high_watermark, remote.end_offset)
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether segments go to the object store, or are there."""
+        remote = self.remote
+        return self.config.remote_storage_enable or (
+            remote is not None and remote.start_offset < remote.end_offset
+        )
+
+    @property
+    def log_start_offset(self) -> int:
+        """Where the whole log starts; `log.log_start_offset` is where it starts on the local disk."""
+        remote = self.remote
+        local = self.log.log_start_offset
+        return local if remote is None else log_start(remote, local)
 
     def _set_followers(self, replicas: tuple[NodeId, ...]) -> None:
         if replicas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from chronik.metadata.broker_config import check_broker_configs, check_broker_conflicts
@@ -16,14 +16,15 @@ from chronik.metadata.commands import (
     SetConfigs,
 )
 from chronik.metadata.group_config import check_group_configs
-from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
+from chronik.metadata.levels import COMMAND_LEVELS
+from chronik.metadata.topic_config import TopicConfig, check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError, check_name_bytes
 from chronik.server.dispatch import Reply, RequestContext, reply
 from chronik.server.errors import error_of
 from chronik.server.internal_topics import check_internal_configs
 from chronik.server.services import Services
 
-__all__ = ["alter_resources", "check_resource", "refuse_resources", "set_configs"]
+__all__ = ["alter_resources", "check_remote_storage", "check_resource", "refuse_resources", "set_configs"]
 
 RESOURCES_MAX: Final = 10_000
 """Groups with configs of their own, and client metrics subscriptions: every node remembers them all."""
@@ -94,6 +95,7 @@ def set_configs(
         check_topic_configs(kept)
         check_internal_configs(services.state.topics[name], after, services.broker_configs())
         check_topic_conflicts(after, *services.broker_configs())
+        check_remote_storage(services, services.state.configs(resource_type, name), after)
     elif resource_type == GROUP_RESOURCE:
         check_group_configs(kept, services.broker_configs())
     elif resource_type == CLIENT_METRICS_RESOURCE:
@@ -103,6 +105,32 @@ def set_configs(
         own, everybodys, static = services.broker_configs()
         check_broker_conflicts((after, everybodys, static) if name else (own, after, static))
     return SetConfigs(resource_type=resource_type, name=name, values=values, replace=replace)
+
+
+def check_remote_storage(services: Services, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """What Kafka asks before tiered storage is switched on or off for a topic (KIP-950)."""
+    configs = services.broker_configs()
+    was, now = TopicConfig.resolve(before, *configs), TopicConfig.resolve(after, *configs)
+    if now.remote_storage_enable and services.settings.object_store is None:
+        raise RequestError(
+            ErrorCode.invalid_config,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
+            "log storage: set object_store on every node.",
+        )
+    if now.remote_storage_enable and services.state.level < COMMAND_LEVELS["set_remote_log"]:
+        raise RequestError(
+            ErrorCode.invalid_config,
+            "Nodes of the release before do not know tiered storage. Finish the upgrade first: "
+            "chronik upgrade finalize",
+        )
+    if was.remote_storage_enable and not now.remote_storage_enable and not now.remote_log_delete_on_disable:
+        raise RequestError(
+            ErrorCode.invalid_config,
+            "It is invalid to disable remote storage without deleting remote data. If you want to keep the "
+            "remote data and turn to read only, please set `remote.storage.enable=true,"
+            "remote.log.copy.disable=true`. If you want to disable remote storage and delete all remote "
+            "data, please set `remote.storage.enable=false,remote.log.delete.on.disable=true`.",
+        )
 
 
 def check_resource(services: Services, resource_type: int, name: str) -> None:

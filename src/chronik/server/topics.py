@@ -11,6 +11,7 @@ from chronik.metadata.commands import AddPartitions, CreateTopic, DeleteTopic
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.metadata.values import Topic
 from chronik.model import METADATA_TOPIC, ErrorCode, NodeId, RequestError
+from chronik.server.config_changes import check_remote_storage
 from chronik.server.internal_topics import refuse_internal
 from chronik.server.services import Services
 
@@ -71,6 +72,7 @@ def plan_topic(
     check_topic_configs(configs)
     given = {key: value for key, value in configs.items() if value is not None}
     check_topic_conflicts(given, *services.broker_configs())
+    check_remote_storage(services, {}, given)
     if assignments:
         if partitions != _DEFAULT:
             raise RequestError(

@@ -199,6 +199,9 @@ class SimCluster:
     async def heal(self) -> None:
         """End every fault and have every node serve again."""
         self.network.heal()
+        objects = self.world.objects
+        objects.slowness, objects.failing = 1.0, 0.0
+        objects.cut_off.clear()
         for node in self.nodes:
             node.disk.free_bytes = None
             node.disk.slowness = 1.0

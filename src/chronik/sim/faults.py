@@ -421,6 +421,40 @@ def _checkpoint(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
     return _nothing
 
 
+def _slow_objects(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    store = cluster.world.objects
+    store.slowness = rng.choice((5.0, 50.0))
+    cluster.trace.fault(fault.kind, "objects", f"{fault}: {store.slowness:.0f} times slower")
+
+    def undo() -> None:
+        store.slowness = 1.0
+
+    return undo
+
+
+def _failing_objects(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    store = cluster.world.objects
+    store.failing = rng.choice((0.1, 0.5, 1.0))
+    cluster.trace.fault(fault.kind, "objects", f"{fault}: {store.failing:.0%} of calls")
+
+    def undo() -> None:
+        store.failing = 0.0
+
+    return undo
+
+
+def _cut_off_objects(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
+    """The store answers some hosts no more, or nobody."""
+    hosts = [node.host for node in cluster.nodes if rng.random() < 0.6]
+    cluster.world.objects.cut_off.update(hosts)
+    cluster.trace.fault(fault.kind, "objects", f"{fault}: from {len(hosts)} hosts")
+
+    def undo() -> None:
+        cluster.world.objects.cut_off.difference_update(hosts)
+
+    return undo
+
+
 ACTIONS: Final[dict[str, Action]] = {
     "crash": _crash,
     "crash inside a write": _crash_inside,
@@ -445,6 +479,9 @@ ACTIONS: Final[dict[str, Action]] = {
     "slow links": _slow_link,
     "partition": _partition,
     "checkpoint": _checkpoint,
+    "slow objects": _slow_objects,
+    "failing objects": _failing_objects,
+    "objects cut off": _cut_off_objects,
 }
 
 

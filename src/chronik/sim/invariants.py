@@ -229,6 +229,17 @@ class TailFollowsFiles:
         return None
 
 
+class TiersMeet:
+    """A leader's local log starts at or before the end of its remote log: nothing lies between them."""
+
+    def check(self, node: SimNode, changed: Sequence[Partition]) -> str | None:
+        for partition in changed:
+            remote, local = partition.remote, partition.log.log_start_offset
+            if partition.is_leader and remote is not None and remote.start_offset < remote.end_offset < local:
+                return f"{partition.tp}: the remote log ends at {remote.end_offset}, local starts at {local}"
+        return None
+
+
 class DurableIsSynced:
     """In a log that is not relaxed, and in those of the node itself, what is durable is synced."""
 
@@ -471,6 +482,7 @@ def of_replicas(losable: Collection[TopicPartition] = ()) -> tuple[ReplicaInvari
         OffsetsInOrder(),
         DurableIsOnDisk(),
         TailFollowsFiles(),
+        TiersMeet(),
         DurableIsSynced(),
         SyncedInTime(),
         BoundedTasks(),

@@ -40,6 +40,19 @@ _SECONDS_MAX: Final = 400.0
 _STEPS_MAX: Final = 3_000_000
 _WINDOWS: Final = (1_024, 8_192, 8 * 1024 * 1024)
 """Bytes in flight to a follower. Mostly so small that the window fills (T11)."""
+_TIERED_SETTINGS: Final[dict[str, Any]] = {
+    "object_store": "file:///objects",
+    "object_store_timeout_ms": 1_000,
+    "tiering_interval_ms": 200,
+    "remote_fetch_max_wait_ms": 300,
+    "retention_check_interval_ms": 300,
+}
+_TIERED_CONFIGS: Final = {
+    "remote.storage.enable": "true",
+    "local.retention.bytes": "0",
+    "segment.bytes": "2000",
+    "file.delete.delay.ms": "1000",
+}
 _FLOOD: Final = SendPlan(burst_max=800, size_max=20, pause_s=0.2, count_max=8_000, is_to_one=True)
 """Thousands of small records to one partition, for bugs that need high offsets (T01)."""
 
@@ -65,6 +78,8 @@ class Scenario:
     """How long a voter may be away before another node votes in its place."""
     shards: int = 1
     """Nodes of a machine, which share its rack, its power and its network."""
+    is_tiered: bool = False
+    """Topics have remote.storage.enable, and keep no local copy of what is in the object store."""
     has_stranger: bool = False
     """Somebody on the network attacks the ports between nodes."""
     relaxed_chance: float = 0.0
@@ -167,6 +182,24 @@ STRANGERS: Final = replace(
 )
 """Recorded conversations, altered frames, and a holder of the secret on the WAL and Raft ports."""
 
+TIERED: Final = replace(
+    CLUSTER,
+    name="tiered",
+    is_tiered=True,
+    weights={
+        **CLUSTER.weights,
+        "slow objects": 2,
+        "failing objects": 2,
+        "objects cut off": 2,
+        "moved leader": 3,
+        "isolated leaders": 2,
+    },
+    fault_count=(3, 10),
+    churn={"topics": 1, "replicas": 2, "members": 0.5, "": 3},
+    flood_chance=0.0,
+)
+"""Sealed segments go to an object store at once, and their local copies go as soon as they may."""
+
 SHARDS: Final = replace(
     CLUSTER,
     name="shards",
@@ -206,7 +239,8 @@ RELAXED: Final = replace(
 """Topics with flush.ms and flush.messages: only a power cut of all replicas in sync takes anything."""
 
 SCENARIOS: Final = {
-    each.name: each for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, RELAXED, ROT, SHARDS, STRANGERS, TORN)
+    each.name: each
+    for each in (CLUSTER, STORAGE, MEMBERS, OBSERVERS, RELAXED, ROT, SHARDS, STRANGERS, TIERED, TORN)
 }
 
 
@@ -318,6 +352,7 @@ class _ScenarioRun:
                 replica_lag_time_max_ms=rng.choice((1_000, 10_000)),
                 replica_window_bytes=window_bytes,
                 voter_replace_ms=voter_replace_ms,
+                **(_TIERED_SETTINGS if self.scenario.is_tiered else {}),
                 peers=peers if count > 1 else (),
                 rack=f"machine-{(number - 1) // self.scenario.shards}" if self.scenario.shards > 1 else None,
                 load_balance="replicas" if self.scenario.shards > 1 else "leaders",
@@ -416,6 +451,7 @@ class _ScenarioRun:
                 configs={
                     "segment.bytes": str(rng.choice((2_000, 20_000, 1_000_000))),
                     "index.interval.bytes": str(rng.choice((100, 4096))),
+                    **(_TIERED_CONFIGS if self.scenario.is_tiered else {}),
                     **self._durability(),
                 },
             )

@@ -18,6 +18,7 @@ from chronik.node import Node
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import EPOCH_MS, SimLoop
 from chronik.sim.network import SimNetwork
+from chronik.sim.objects import SimObjects, SimObjectsView
 from chronik.sim.process import CURRENT, Crashed, Process
 
 T = TypeVar("T")
@@ -43,6 +44,8 @@ class World:
             jitter_s=chance.choice((0.0001, 0.0005, 0.004)),
             fragment_probability=chance.choice((0.0, 0.02, 0.2)),
         )
+        self.objects = SimObjects(self.rng("objects"))
+        """One object store for all nodes whose settings name one."""
         self.complaints: list[str] = []
         """What nodes logged as errors."""
         self._dead: list[Process] = []
@@ -185,7 +188,12 @@ class SimNode:
     async def _live(self, process: Process, view: DiskView) -> None:
         rng = self.world.rng(f"{self.name} start {self.start_count}")
         try:
-            node = Node(self.settings, disk=view, now_ms=self.now_ms, rng=rng, with_http=False)
+            objects = None
+            if self.settings.object_store is not None:
+                objects = SimObjectsView(self.world.objects, self.host)
+            node = Node(
+                self.settings, disk=view, now_ms=self.now_ms, rng=rng, with_http=False, objects=objects
+            )
             await node.start()
         except Crashed:
             raise

@@ -23,6 +23,11 @@ class EpochHistory:
         """(epoch, first offset) pairs, both ascending."""
         return self._entries
 
+    @property
+    def first(self) -> int:
+        """The oldest epoch; NO_EPOCH if the log is empty."""
+        return self._entries[0][0] if self._entries else NO_EPOCH
+
     def _note_latest(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else NO_EPOCH
 

@@ -34,6 +34,8 @@ class LogSlice(NamedTuple):
 
     buffers: list[Buffer]
     size_bytes: int
+    aborted: list[tuple[int, int]] | None = None
+    """Aborted transactions that touch it, if they came with it; else the log's producers know them."""
 
 
 EMPTY: Final = LogSlice([], 0)
@@ -407,13 +409,20 @@ def _promises(log_: PartitionLog, header: BatchHeader, timestamp_ms: int, after:
 def _search_batch(
     log_: PartitionLog, batch: Buffer, header: BatchHeader, timestamp_ms: int
 ) -> TimestampedOffset | None:
-    log_start_offset = log_.log_start_offset
+    return first_at_or_after(batch, header, timestamp_ms, log_.log_start_offset)
+
+
+def first_at_or_after(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start_offset: int
+) -> TimestampedOffset | None:
+    """Blocking: the batch's first record from the log's start on that is at least so young."""
     try:
         for offset, record_timestamp_ms, *_ in rows_until_fault(batch):
             if record_timestamp_ms >= timestamp_ms and offset >= log_start_offset:
                 return TimestampedOffset(offset, record_timestamp_ms, header.leader_epoch)
-    except RequestError:
-        return _start_of(log_, header)  # what is behind the fault may be what is sought
+    except RequestError:  # what is behind the fault may be what is sought
+        first = max(header.base_offset, log_start_offset)
+        return TimestampedOffset(first, header.max_timestamp, header.leader_epoch)
     return None
 
 
@@ -432,6 +441,8 @@ async def timestamp_before(log_: PartitionLog, offset: int) -> int | None:
 def aborted_transactions(log_: PartitionLog, fetch_offset: int, found: LogSlice) -> list[tuple[int, int]]:
     """Producer id and first offset of the aborted transactions that touch what was read."""
     producers = log_.producers
+    if found.aborted is not None:
+        return found.aborted
     if producers is None or not found.size_bytes:
         return []
     end = 0

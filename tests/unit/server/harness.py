@@ -81,6 +81,8 @@ class FakePartition:
     log_start_offset: int = 10
     log_end_offset: int = 120
     leader_epoch_start_offset: int = 0
+    remote: None = None
+    is_tiered: bool = False
     size_bytes: int = 4096
     producers: None = None
     timestamps: list[tuple[int, int, int]] = field(default_factory=list)

@@ -21,6 +21,7 @@ from chronik.admin.explaining import (
 )
 from chronik.admin.needs import BY_NODE, on_topic
 from chronik.admin.routes.topics import known_topic
+from chronik.metadata.commands import RemoteLog
 from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
 from chronik.security.acls import Operation
 from chronik.security.quotas import CONSUMER_RATE
@@ -44,6 +45,15 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     """Null: not yet, or not known, as of records that were written before the leader began to lead."""
 
 
+class RemoteCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the partition is in the object store."""
+
+    has_record: bool
+    start_offset: int
+    end_offset: int
+    """The store has everything from the start to here."""
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     topic_id: str
@@ -65,8 +75,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaReport]
     index: IndexState | None
     archive: ArchiveState
-    remote: None = None
-    """Always null: there is no tiered storage, so no copy in an object store."""
+    remote: RemoteCopy | None = None
+    """Null: nothing of the partition is in an object store."""
 
 
 @endpoint(
@@ -128,6 +138,17 @@ async def explain(call: HttpCall) -> Explanation:
         replicas=reports,
         index=facts.index,
         archive=facts.archive,
+        remote=_remote_copy(registered.remote, query.offset),
+    )
+
+
+def _remote_copy(remote: RemoteLog | None, offset: int) -> RemoteCopy | None:
+    if remote is None or remote.start_offset == remote.end_offset:
+        return None
+    return RemoteCopy(
+        has_record=remote.start_offset <= offset < remote.end_offset,
+        start_offset=remote.start_offset,
+        end_offset=remote.end_offset,
     )
 
 

@@ -38,6 +38,8 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     log_end_offset: int | None
     size_bytes: int | None
     """Of the replica on this node; null where there is none."""
+    remote_bytes: int = 0
+    """What of it is in the object store."""
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +225,7 @@ def _partition_view(
         high_watermark=here.high_watermark if here is not None else end,
         log_end_offset=here.log_end_offset if here is not None else end,
         size_bytes=here.size_bytes if here is not None else None,
+        remote_bytes=0 if one.remote is None else one.remote.size_bytes,
     )
 
 

@@ -30,6 +30,8 @@ from chronik.wire.fetch import (
 log = logging.getLogger(__name__)
 
 READ_COMMITTED: Final = 1
+_CACHED_SECONDS: Final = 0.02
+"""Time enough for remote records that are in memory; what is not is fetched for the next request."""
 _MAX_WAIT_MS: Final = 5 * 60 * 1000
 
 
@@ -97,6 +99,8 @@ class _PendingFetch:
     async def _read_rest(self, reading: _Reading, start: int) -> None:
         """Read the first partition that is not in memory, and all after it. They are read in order, since the
         bytes that each may return depend on those before it."""
+        remote_wait_s = self._services.settings.remote_fetch_max_wait_ms / 1000
+        until = max(self._deadline, self._loop.time() + remote_wait_s)
         for wanted in self._wanted[start:]:
             result = FetchResult(wanted.topic, wanted.topic_id, wanted.partition)
             try:
@@ -107,6 +111,8 @@ class _PendingFetch:
                         min(wanted.partition_max_bytes, reading.room),
                         self._limit(partition),
                         min_one_batch=reading.is_empty,
+                        # Records of other partitions do not wait for a slow object store.
+                        until=until if reading.is_empty else self._loop.time() + _CACHED_SECONDS,
                     )
                     self._take(result, partition, wanted, found)
             except Exception as error:

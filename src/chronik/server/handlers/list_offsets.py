@@ -107,10 +107,17 @@ async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, in
         raise RequestError(ErrorCode.offset_not_available, "the leader is new and not caught up yet")
     if timestamp == LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return partition.log_start_offset, NO_TIMESTAMP, _start_epoch(partition)
+    if timestamp == EARLIEST:
+        return await _at(partition, partition.log_start_offset)
+    if timestamp == EARLIEST_LOCAL:
+        return await _at(partition, partition.log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOTHING
+        remote = partition.remote
+        if not partition.is_tiered or (remote is None and timestamp == LATEST_TIERED):
+            return _NOTHING
+        if remote is None:
+            return await _at(partition, partition.log_start_offset)
+        return await _at(partition, remote.end_offset - (timestamp == LATEST_TIERED))
     if timestamp == MAX_TIMESTAMP:
         found = await partition.offset_of_max_timestamp()
     else:
@@ -118,12 +125,13 @@ async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, in
     return found if found is not None and found[0] < end else _NOTHING
 
 
-def _start_epoch(partition: Partition) -> int:
-    """Leader epoch of the first record, or of the next one if the log is empty."""
-    start = partition.log_start_offset
-    return (
-        partition.leader_epoch if start == partition.log_end_offset else partition.log.epochs.epoch_of(start)
-    )
+async def _at(partition: Partition, offset: int) -> tuple[int, int, int]:
+    """With the leader epoch of the record there, or of the next one if it is yet to be written."""
+    if offset >= partition.log_end_offset:
+        return offset, NO_TIMESTAMP, partition.leader_epoch
+    if offset >= partition.log.log_start_offset:
+        return offset, NO_TIMESTAMP, partition.log.epochs.epoch_of(offset)
+    return offset, NO_TIMESTAMP, (await partition.epochs()).epoch_of(offset)
 
 
 def _result(partition: int, code: ErrorCode, found: tuple[int, int, int]) -> dict[str, Any]:

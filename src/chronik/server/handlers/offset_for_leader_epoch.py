@@ -47,30 +47,36 @@ def _on_error(request: OffsetForLeaderEpochRequest, code: ErrorCode, message: st
 async def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> Reply:
     return reply(
         topics=[
-            {"topic": topic.topic, "partitions": [_answer(ctx, topic.topic, one) for one in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [await _answer(ctx, topic.topic, one) for one in topic.partitions],
+            }
             for topic in request.topics
         ]
     )
 
 
-def _answer(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> dict[str, Any]:
+async def _answer(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> dict[str, Any]:
     try:
         partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = _end(partition, wanted.leader_epoch)
+        epoch, end_offset = await _end(partition, wanted.leader_epoch)
     except Exception as error:
         code, _ = error_of(error, ErrorCode.not_leader_or_follower)
         return _result(wanted.partition, code, NO_EPOCH, NO_OFFSET)
     return _result(wanted.partition, ErrorCode.none, epoch, end_offset)
 
 
-def _end(partition: Partition, epoch: int) -> tuple[int, int]:
+async def _end(partition: Partition, epoch: int) -> tuple[int, int]:
     """The largest epoch up to `epoch` that wrote here, and the offset at which the next one began."""
     if epoch == partition.leader_epoch:
         return epoch, partition.log_end_offset
     if not 0 <= epoch < partition.leader_epoch:
         return NO_EPOCH, NO_OFFSET
-    found, end_offset = partition.log.epochs.end_offset(epoch, partition.log_end_offset)
+    history = partition.log.epochs
+    if partition.log_start_offset < partition.log.log_start_offset and epoch <= history.first:
+        history = await partition.epochs()  # the store has what is older
+    found, end_offset = history.end_offset(epoch, partition.log_end_offset)
     # Older than every epoch in this log: nothing the client has read in it is here.
     return (found, end_offset) if found != NO_EPOCH else (epoch, partition.log_start_offset)
 

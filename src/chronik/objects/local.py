@@ -1,0 +1,145 @@
+"""An object store in a directory: of this machine, or one that all nodes mount."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from chronik.objects.store import LIST_MAX, ObjectMissing, StoredObject
+
+__all__ = ["LocalObjects"]
+
+T = TypeVar("T")
+
+_THREADS: Final = 4
+_UNFINISHED: Final = ".part-"
+"""Begins the name of a file that is being written. No object's name begins with a dot."""
+_GIVEN_UP_SECONDS: Final = 24 * 3600.0
+"""An unfinished file that nobody wrote to for so long is removed by the next listing."""
+
+
+class LocalObjects:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="objects")
+
+    @property
+    def address(self) -> str:
+        return self._root.as_uri() if self._root.is_absolute() else str(self._root)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
+        target = self._root / name
+        unfinished = target.with_name(_UNFINISHED + uuid.uuid4().hex)
+        file = await self._run(lambda: _create(unfinished))
+        try:
+            async for chunk in chunks:
+                await self._run(lambda chunk=chunk: _write(file, chunk))  # type: ignore[misc]
+            await self._run(lambda: _finish(file, unfinished, target))
+        except BaseException:
+            # Behind a write that may still be under way in a thread: closing first could hit another file.
+            self._threads.submit(_give_up, file, unfinished)
+            raise
+
+    async def get(self, name: str, start: int, size: int) -> bytes:
+        return await self._run(lambda: _read(self._root / name, start, size))
+
+    async def delete(self, names: Sequence[str]) -> None:
+        await self._run(lambda: _delete(self._root, names))
+
+    async def listed(self, prefix: str) -> list[StoredObject]:
+        return await self._run(lambda: list(_walk(self._root, self._root / prefix)))
+
+    async def folders(self, prefix: str) -> list[str]:
+        return await self._run(lambda: _folders(self._root / prefix))
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _create(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _write(file: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _finish(file: int, unfinished: Path, target: Path) -> None:
+    os.fsync(file)
+    os.close(file)
+    unfinished.rename(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _give_up(file: int, unfinished: Path) -> None:
+    try:
+        os.close(file)
+    except OSError:
+        pass  # `_finish` had closed it
+    unfinished.unlink(missing_ok=True)
+
+
+def _delete(root: Path, names: Sequence[str]) -> None:
+    for name in names:
+        path = root / name
+        path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if folder == root:
+                break
+            try:
+                folder.rmdir()
+            except OSError:
+                break  # there is more in it
+
+
+def _read(path: Path, start: int, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), size, start)
+    except FileNotFoundError:
+        raise ObjectMissing(f"there is no object {path.name}") from None
+
+
+def _walk(root: Path, folder: Path) -> Iterator[StoredObject]:
+    count = 0
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            found = Path(path, name)
+            try:
+                facts = found.stat()
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            if name.startswith(_UNFINISHED):
+                if time.time() - facts.st_mtime > _GIVEN_UP_SECONDS:
+                    found.unlink(missing_ok=True)  # its writer was killed
+                continue
+            yield StoredObject(
+                found.relative_to(root).as_posix(), facts.st_size, facts.st_mtime_ns // 1_000_000
+            )
+            count += 1
+            if count == LIST_MAX:
+                return
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:LIST_MAX]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,186 @@
+"""Which objects make up a partition's remote log: manifests are read, written and made to count here."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Container, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol, TypeAlias
+from uuid import UUID
+
+from chronik.metadata.commands import Command, RemoteLog, SetRemoteLog
+from chronik.metadata.state import ClusterState
+from chronik.metadata.values import Outcome
+from chronik.metrics import TieringStats
+from chronik.model import Unavailable
+from chronik.objects.door import ObjectDoor
+from chronik.replication.replica import Replica
+from chronik.tiering.manifest import (
+    MANIFEST_BYTES_MAX,
+    DamagedObject,
+    RemoteManifest,
+    decode_manifest,
+    encode,
+    manifest_name,
+    remote_log,
+)
+
+__all__ = ["EMPTY", "Catalog", "Key"]
+
+EMPTY: Final = RemoteManifest()
+MANIFESTS_KEPT: Final = 1000
+_FORMAT: Final = "v1"
+Key: TypeAlias = tuple[bytes, int]
+
+
+class MetadataSubmitter(Protocol):
+    @property
+    def state(self) -> ClusterState: ...
+    def submit(self, command: Command) -> Coroutine[Any, Any, Outcome]: ...
+
+
+class Catalog:
+    def __init__(
+        self,
+        door: ObjectDoor,
+        metadata: MetadataSubmitter,
+        rng: random.Random,
+        stats: TieringStats,
+    ) -> None:
+        self.door = door
+        self.metadata = metadata
+        self.stats = stats
+        self._rng = rng
+        self._manifests: OrderedDict[Key, tuple[str, RemoteManifest]] = OrderedDict()
+        """With the names of their objects; least recently used first."""
+        self._locks: dict[Key, asyncio.Lock] = {}
+
+    # --- names -------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        """The folder of this cluster in the store."""
+        cluster_id = self.metadata.state.cluster_id
+        if cluster_id is None:
+            raise Unavailable("The cluster has no id yet.")
+        # An id may have characters that names of objects must not have.
+        readable = "".join(one if one.isalnum() and one.isascii() else "_" for one in cluster_id)[:40]
+        return f"chronik-{_FORMAT}-{readable}-{cluster_id.encode().hex()[:64]}"
+
+    def topic_folder(self, topic_id: UUID) -> str:
+        return f"{self.root}/{topic_id.hex}"
+
+    def folder(self, partition: Replica) -> str:
+        return f"{self.topic_folder(partition.topic_id)}/{partition.tp.partition}"
+
+    def path(self, partition: Replica, name: str) -> str:
+        return f"{self.folder(partition)}/{name}"
+
+    def unique(self) -> str:
+        return f"{self._rng.getrandbits(128):032x}"
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    async def manifest(self, partition: Replica) -> RemoteManifest:
+        """That of the metadata log as this node knows it."""
+        remote = partition.remote
+        if remote is None or not remote.manifest:
+            return EMPTY
+        key = _key(partition)
+        known = self._manifests.get(key)
+        if known is not None and known[0] == remote.manifest:
+            self._manifests.move_to_end(key)
+            return known[1]
+        if not 0 < remote.manifest_bytes <= MANIFEST_BYTES_MAX:
+            raise DamagedObject(f"the manifest of {partition.tp} has {remote.manifest_bytes} bytes")
+        data = await self.door.get(self.path(partition, remote.manifest), 0, remote.manifest_bytes)
+        try:
+            found = decode_manifest(data, remote)
+        except DamagedObject as error:
+            self.stats.damaged += 1
+            raise DamagedObject(f"the manifest of {partition.tp} is damaged: {error}") from None
+        self._keep(key, remote.manifest, found)
+        return found
+
+    def _keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
+        self._manifests[key] = (name, manifest)
+        self._manifests.move_to_end(key)
+        while len(self._manifests) > MANIFESTS_KEPT:
+            self._manifests.popitem(last=False)
+
+    # --- changing ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def changing(self, partition: Replica) -> AsyncIterator[None]:
+        """Held by who changes a partition's remote log, or the start of its log, on the leader."""
+        async with self._locks.setdefault(_key(partition), asyncio.Lock()):
+            yield
+
+    def forget_missing(self, known: Container[Key]) -> None:
+        """Drop what is kept of partitions that have no replica here any more."""
+        for key in [key for key, lock in self._locks.items() if key not in known and not lock.locked()]:
+            del self._locks[key]
+        for key in [key for key in self._manifests if key not in known]:
+            del self._manifests[key]
+
+    async def commit(
+        self,
+        partition: Replica,
+        leader_epoch: int,
+        manifest: RemoteManifest,
+        start_offset: int,
+        end_offset: int,
+    ) -> None:
+        """Make this manifest the one that counts. Call it inside `changing`.
+
+        RequestError if the partition has another leader epoch by now, or another manifest counts. After
+        Unavailable or a time-out it may count or not: the partition's `remote` tells, sooner or later.
+        """
+        before = partition.remote
+        previous = "" if before is None else before.manifest
+        if not manifest.segments:
+            after = RemoteLog(start_offset=end_offset, end_offset=end_offset)
+        elif before is not None and manifest is self._known(partition, previous):
+            after = RemoteLog(
+                start_offset=start_offset,
+                end_offset=before.end_offset,
+                manifest=previous,
+                manifest_bytes=before.manifest_bytes,
+                manifest_crc=before.manifest_crc,
+                size_bytes=before.size_bytes,
+            )
+        else:
+            after = await self._store(partition, leader_epoch, manifest, start_offset)
+        await self.metadata.submit(
+            SetRemoteLog(
+                topic_id=partition.topic_id,
+                partition=partition.tp.partition,
+                leader_epoch=leader_epoch,
+                previous=previous,
+                remote=after,
+            )
+        )
+        if after.manifest:
+            self._keep(_key(partition), after.manifest, manifest)
+
+    def _known(self, partition: Replica, name: str) -> RemoteManifest | None:
+        known = self._manifests.get(_key(partition))
+        return known[1] if known is not None and known[0] == name else None
+
+    async def _store(
+        self, partition: Replica, leader_epoch: int, manifest: RemoteManifest, start_offset: int
+    ) -> RemoteLog:
+        data = encode(manifest)
+        name = manifest_name(leader_epoch, manifest.segments[-1].end_offset, self.unique())
+
+        async def whole() -> AsyncIterator[bytes]:
+            yield data
+
+        await self.door.put(self.path(partition, name), whole)
+        return remote_log(manifest, start_offset, name, data)
+
+
+def _key(partition: Replica) -> Key:
+    return partition.topic_id.bytes, partition.tp.partition

@@ -1,0 +1,106 @@
+"""What partitions ask of their remote logs: reads with a limit of time, deletions, epochs, timestamps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from chronik.metrics import TieringStats
+from chronik.model import ChronikError, ErrorCode, RequestError, Unavailable
+from chronik.replication.partition import Partition
+from chronik.storage.epochs import EpochHistory
+from chronik.storage.reading import EMPTY, LogSlice, TimestampedOffset
+from chronik.tasks import Tasks
+from chronik.tiering.catalog import Catalog
+from chronik.tiering.manifest import RemoteManifest
+from chronik.tiering.reader import RemoteReader
+
+__all__ = ["TieredLogs"]
+
+READS_MAX: Final = 256
+"""Reads that go on after their fetch was answered."""
+
+
+class TieredLogs:
+    """Implements `replication.remote.RemoteLogs` on a node that has an object store."""
+
+    def __init__(self, catalog: Catalog, reader: RemoteReader, stats: TieringStats) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._stats = stats
+        self._tasks = Tasks("remote reads")
+
+    async def stop(self) -> None:
+        await self._tasks.close()
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    async def read(
+        self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
+    ) -> LogSlice:
+        reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+        if until is None:
+            return await reading
+        if len(self._tasks) >= READS_MAX:
+            reading.close()
+            raise RequestError(
+                ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
+            )
+        task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+        left = until - asyncio.get_running_loop().time()
+        await asyncio.wait((task,), timeout=max(left, 0))
+        if not task.done():
+            self._stats.slow_reads += 1
+            return EMPTY
+        outcome = task.result()
+        if isinstance(outcome, RequestError):
+            raise outcome
+        return outcome
+
+    async def epochs(self, partition: Partition) -> EpochHistory:
+        return await self._reader.epochs(partition)
+
+    async def offset_for_timestamp(self, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
+        return await self._reader.offset_for_timestamp(partition, timestamp_ms)
+
+    async def max_timestamp(self, partition: Partition) -> int:
+        return await self._reader.max_timestamp(partition)
+
+    # --- deleting ----------------------------------------------------------------------------------
+
+    async def delete_before(self, partition: Partition, offset: int) -> None:
+        """The store forgets first: were it the other way round, a log could start again at what was deleted
+        locally after a change of the leader."""
+        async with self._catalog.changing(partition):
+            partition.require_leader()
+            try:
+                await self._forget(partition, partition.leader_epoch, offset)
+            except (RequestError, Unavailable):
+                raise
+            except (ChronikError, OSError) as error:
+                raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+            await partition.log.advance_start(offset)
+
+    async def _forget(self, partition: Partition, leader_epoch: int, offset: int) -> None:
+        remote = partition.remote
+        if remote is None or offset <= remote.start_offset or remote.start_offset == remote.end_offset:
+            return
+        if offset >= remote.end_offset:
+            await self._catalog.commit(
+                partition, leader_epoch, RemoteManifest(), remote.end_offset, remote.end_offset
+            )
+            return
+        manifest = await self._catalog.manifest(partition)
+        kept = tuple(one for one in manifest.segments if one.end_offset > offset)
+        if len(kept) < len(manifest.segments):
+            manifest = RemoteManifest(kept, manifest.epochs)
+        await self._catalog.commit(partition, leader_epoch, manifest, offset, remote.end_offset)
+
+
+async def _outcome(reading: Coroutine[Any, Any, LogSlice]) -> LogSlice | RequestError:
+    """As a value: nobody may be left to take an exception."""
+    try:
+        return await reading
+    except RequestError as error:
+        return error

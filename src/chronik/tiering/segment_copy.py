@@ -1,0 +1,96 @@
+"""Turns a local segment into an object: batch by batch, each checked, with a footer behind them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from chronik.model import StorageError
+from chronik.records.batch import HEADER_BYTES, OVERHEAD_BYTES, BatchHeader, check_batch, read_header
+from chronik.storage.index import OffsetIndex, TimeIndex
+from chronik.storage.producer_state import AbortedTxn
+from chronik.tiering.manifest import RemoteSegment, SegmentFooter, encode
+
+__all__ = ["SegmentCopy"]
+
+BATCH_BYTES_MAX: Final = 2**31
+
+
+class SegmentCopy:
+    """One attempt to copy the batches from `base_offset` up to `end_offset`."""
+
+    def __init__(self, name: str, base_offset: int, end_offset: int, index_interval_bytes: int) -> None:
+        self._name = name
+        self._base_offset = base_offset
+        self._end_offset = end_offset
+        self._interval = index_interval_bytes
+        self._rest = b""
+        self._offsets = OffsetIndex(base_offset)
+        self._times = TimeIndex(base_offset)
+        self._since_index = 0
+        self.next_offset = -1
+        self._max_timestamp_ms = -1
+        self._max_timestamp_offset = base_offset
+        self.epochs: list[tuple[int, int]] = []
+        """(leader epoch, first offset), as the batches say."""
+        self.log_bytes = 0
+        self._footer = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Blocking work: the whole batches of what was read next. StorageError if one is damaged."""
+        if self._rest:
+            data = self._rest + data
+        start = position = 0
+        while len(data) - position >= HEADER_BYTES:
+            header = read_header(data, position)
+            size = header.batch_length + OVERHEAD_BYTES
+            if not HEADER_BYTES <= size < BATCH_BYTES_MAX:
+                raise StorageError(f"a batch near offset {self.next_offset} is damaged on this disk")
+            if position + size > len(data):
+                break
+            check_batch(data, position)
+            if header.base_offset < self.next_offset or header.last_offset >= self._end_offset:
+                raise StorageError(f"offset {header.base_offset} is out of order on this disk")
+            position += size
+            if header.last_offset < self._base_offset:
+                start = position  # the store has it already
+            else:
+                self._note(header, size)
+        self._rest = data[position:]
+        return data[start:position]
+
+    def _note(self, header: BatchHeader, size: int) -> None:
+        last_offset = header.last_offset
+        if header.max_timestamp > self._max_timestamp_ms:
+            self._max_timestamp_ms, self._max_timestamp_offset = header.max_timestamp, last_offset
+        if self._since_index > self._interval:
+            self._offsets.add(last_offset, self.log_bytes)
+            self._times.add(self._max_timestamp_ms, self._max_timestamp_offset)
+            self._since_index = 0
+        if not self.epochs or header.leader_epoch > self.epochs[-1][0]:
+            self.epochs.append((header.leader_epoch, max(header.base_offset, self._base_offset)))
+        self._since_index += size
+        self.log_bytes += size
+        self.next_offset = last_offset + 1
+
+    def finish(self, aborted: Sequence[AbortedTxn]) -> bytes:
+        """The footer, once everything was fed."""
+        if self._rest or not self.log_bytes:
+            raise StorageError("the segment does not end with a whole batch on this disk")
+        if self._max_timestamp_ms >= 0:
+            self._times.add(self._max_timestamp_ms, self._max_timestamp_offset)
+        self._footer = encode(SegmentFooter(self._offsets.encode(), self._times.encode(), tuple(aborted)))
+        return self._footer
+
+    def described(self) -> RemoteSegment:
+        return RemoteSegment(
+            name=self._name,
+            base_offset=self._base_offset,
+            end_offset=self._end_offset,
+            log_bytes=self.log_bytes,
+            footer_bytes=len(self._footer),
+            footer_crc=crc32c(self._footer),
+            max_timestamp_ms=self._max_timestamp_ms,
+        )

@@ -1,0 +1,163 @@
+"""Background work of tiered storage: looks at each partition that this node leads, one after the other.
+
+One upload at a time runs on a node. A store that is slow or gone delays uploads and clean-up, and nothing
+else: local copies stay until the store has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol, TypeAlias
+
+from chronik.log_lines import RepeatingLine
+from chronik.metadata.events import Event, Resync, TopicDeleted
+from chronik.metrics import ObjectStats, TieringStats
+from chronik.model import ChronikError, TopicPartition
+from chronik.replication.partition import Partition
+from chronik.tasks import Tasks
+from chronik.tiering.cache import ObjectCache
+from chronik.tiering.catalog import Catalog, Key
+from chronik.tiering.remote_logs import TieredLogs
+from chronik.tiering.retention import RemoteRetention
+from chronik.tiering.uploader import Uploader, wanted_segments
+
+__all__ = ["Tiering"]
+
+log = logging.getLogger(__name__)
+_failed = RepeatingLine(log, logging.WARNING, "%s: tiered storage, this is tried again: %s")
+
+TIDY_ROUNDS: Final = 20
+"""Rounds between two looks at a partition's folder, and between two at the folders of all topics."""
+Work: TypeAlias = Callable[[Partition], Awaitable[None]]
+
+
+class TieredReplicas(Protocol):
+    def all(self) -> Iterable[Partition]: ...
+
+
+class Tiering:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        cache: ObjectCache,
+        logs: TieredLogs,
+        replicas: TieredReplicas,
+        is_controller: Callable[[], bool],
+        may_lead: Callable[[], bool],
+        interval_s: float,
+        stats: TieringStats,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._catalog = catalog
+        self._cache = cache
+        self._logs = logs
+        self._replicas = replicas
+        self._is_controller = is_controller
+        self._may_lead = may_lead
+        self._interval_s = interval_s
+        self.stats = stats
+        self._uploader = Uploader(catalog, stats)
+        self._retention = RemoteRetention(catalog, logs, stats, now_ms)
+        self._tasks = Tasks("tiering")
+        self._tidied: dict[Key, tuple[int, int]] = {}
+        """By partition: the leader epoch of the last look at its folder, and the round."""
+        self._round = 0
+        self._purge_in = 1
+        """Rounds until the next look at the folders of all topics."""
+        self._failing: set[TopicPartition] = set()
+
+    @property
+    def objects(self) -> ObjectStats:
+        return self._catalog.door.stats
+
+    def start(self) -> None:
+        self._tasks.spawn(self._run(), "uploading")
+
+    async def stop(self) -> None:
+        await self._tasks.close()
+        await self._logs.stop()
+        await self._cache.stop()
+        await self._catalog.door.close()
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, TopicDeleted | Resync):
+            self._purge_in = min(self._purge_in, 1)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.round()
+
+    async def round(self) -> None:
+        """One look at everything."""
+        self._round += 1
+        self._failing.clear()
+        partitions = list(self._replicas.all())
+        tiered = [one for one in partitions if one.is_tiered or one.remote is not None]
+        known = {_key(one) for one in tiered}
+        self._catalog.forget_missing(known)
+        self._retention.forget_missing(known)
+        self._tidied = {key: seen for key, seen in self._tidied.items() if key in known}
+        for work in (self._upload, self._retain, self._tidy):
+            for partition in tiered:
+                await self._guarded(partition, work)
+        self._count_lag(tiered)
+        self.stats.failing_partitions = len(self._failing)
+        await self._purge()
+
+    async def _guarded(self, partition: Partition, work: Work) -> None:
+        """A failure of one partition does not keep the others from being looked at."""
+        if not partition.is_leader or partition.log.deleted or not self._may_lead():
+            return
+        try:
+            await work(partition)
+        except (OSError, ChronikError) as error:
+            if not partition.log.deleted:
+                self._failing.add(partition.tp)
+                _failed(partition.tp, partition.tp, error)
+        except Exception:
+            self._failing.add(partition.tp)
+            log.exception("%s: tiered storage failed", partition.tp)
+
+    async def _upload(self, partition: Partition) -> None:
+        config = partition.config
+        if config.remote_storage_enable and not config.remote_log_copy_disable and not config.is_compacted:
+            await self._uploader.upload(partition)
+
+    async def _retain(self, partition: Partition) -> None:
+        await self._retention.retain(partition)
+
+    async def _tidy(self, partition: Partition) -> None:
+        """At the beginning of a leader epoch, since the one before may have left something, then seldom."""
+        key, epoch = _key(partition), partition.leader_epoch
+        seen = self._tidied.get(key)
+        if seen is not None and seen[0] == epoch and self._round - seen[1] < TIDY_ROUNDS:
+            return
+        self._tidied[key] = (epoch, self._round)
+        await self._retention.tidy(partition)
+
+    async def _purge(self) -> None:
+        self._purge_in -= 1
+        if self._purge_in > 0 or not self._is_controller():
+            return
+        try:
+            self._purge_in = 1 if await self._retention.purge() else TIDY_ROUNDS
+        except (OSError, ChronikError) as error:
+            self._purge_in = 1
+            _failed(None, "removing objects of deleted topics", error)
+
+    def _count_lag(self, tiered: Iterable[Partition]) -> None:
+        segments = size = 0
+        for partition in tiered:
+            if partition.is_leader and partition.config.remote_storage_enable and partition.log.is_loaded:
+                for one in wanted_segments(partition):
+                    segments += 1
+                    size += one.size_bytes
+        self.stats.lag_segments, self.stats.lag_bytes = segments, size
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic_id.bytes, partition.tp.partition

@@ -1,0 +1,156 @@
+"""Puts sealed segments of a partition that this node leads into the object store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from chronik.metrics import TieringStats
+from chronik.model import RequestError, StorageError
+from chronik.replication.partition import Partition
+from chronik.storage.disk import IoThread
+from chronik.storage.log_parts import SegmentDamage
+from chronik.storage.segment import Segment
+from chronik.tiering.catalog import Catalog
+from chronik.tiering.manifest import SEGMENTS_MAX, RemoteManifest, RemoteSegment, joined_epochs, segment_name
+from chronik.tiering.segment_copy import SegmentCopy
+
+__all__ = ["Uploader", "WantedSegment", "wanted_segments"]
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 512 * 1024
+"""Read, checked and sent at a time: a few milliseconds of work."""
+SEGMENTS_A_COMMIT: Final = 8
+
+
+class WantedSegment(NamedTuple):
+    """A local segment, or the rest of one, that the store does not have."""
+
+    segment: Segment
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+def wanted_segments(partition: Partition) -> list[WantedSegment]:
+    """Sealed segments wholly below what can never change: the high watermark, and the last stable offset, so
+    that it is known which of their transactions were aborted. Loaded logs only."""
+    log_, remote = partition.log, partition.remote
+    begin = log_.log_start_offset if remote is None else max(remote.end_offset, log_.log_start_offset)
+    on_disk = min(log_.flushed_offset, log_.synced_end_offset)
+    limit = min(partition.high_watermark, partition.last_stable_offset, on_disk)
+    found = []
+    for segment, following in zip(log_.segments, log_.segments[1:], strict=False):
+        end = following.base_offset
+        if end <= begin or not segment.size_bytes:
+            continue
+        if end > limit or segment.written_bytes < segment.size_bytes:
+            break
+        found.append(WantedSegment(segment, max(begin, segment.base_offset), end, segment.size_bytes))
+    return found
+
+
+class _Interrupted(Exception):
+    """The partition is not what it was when the upload began; what was uploaded counts for nothing."""
+
+
+class Uploader:
+    def __init__(self, catalog: Catalog, stats: TieringStats) -> None:
+        self._catalog = catalog
+        self._stats = stats
+
+    async def upload(self, partition: Partition) -> bool:
+        """Put what is wanted into the store and make it count. Whether objects may be left over."""
+        await partition.log.load()
+        while wanted := wanted_segments(partition)[:SEGMENTS_A_COMMIT]:
+            try:
+                await self._upload(partition, wanted)
+            except _Interrupted as reason:
+                log.info("%s: an upload is given up: %s", partition.tp, reason)
+                return True
+            except SegmentDamage as damage:
+                partition.log.will_be_repaired(damage)
+                raise StorageError(f"{damage}; it is not put into the object store") from None
+            if not partition.is_leader or partition.config.remote_log_copy_disable:
+                break
+        return False
+
+    async def _upload(self, partition: Partition, wanted: list[WantedSegment]) -> None:
+        epoch, before = partition.leader_epoch, partition.remote
+        manifest = await self._catalog.manifest(partition)
+        if len(manifest.segments) + len(wanted) > SEGMENTS_MAX:
+            raise StorageError(
+                f"{partition.tp} has {len(manifest.segments)} remote segments, at most {SEGMENTS_MAX} are "
+                "listed: raise segment.bytes, or lower retention.ms or retention.bytes"
+            )
+        added: list[RemoteSegment] = []
+        epochs = manifest.epochs
+        for one in wanted:
+            copy = await self._copy(partition, epoch, one)
+            added.append(copy.described())
+            epochs = joined_epochs(epochs, copy.epochs)
+            if partition.leader_epoch != epoch or not partition.is_leader:
+                raise _Interrupted("another epoch began")
+        async with self._catalog.changing(partition):
+            if partition.remote != before or partition.leader_epoch != epoch or not partition.is_leader:
+                raise _Interrupted("its remote log or its leader changed meanwhile")
+            if partition.log.log_start_offset > wanted[0].end_offset:
+                raise _Interrupted("its log starts behind it by now")
+            has_old = before is not None and before.start_offset < before.end_offset
+            start = before.start_offset if before is not None and has_old else wanted[0].base_offset
+            segments = (*manifest.segments, *added)
+            await self._catalog.commit(
+                partition, epoch, RemoteManifest(segments, epochs), start, wanted[-1].end_offset
+            )
+        self._stats.uploaded_segments += len(added)
+        self._stats.uploaded_bytes += sum(one.size_bytes for one in added)
+        log.info(
+            "%s: offsets %d to %d are in the object store (%d segments)",
+            partition.tp,
+            wanted[0].base_offset,
+            wanted[-1].end_offset - 1,
+            len(segments),
+        )
+
+    async def _copy(self, partition: Partition, leader_epoch: int, wanted: WantedSegment) -> SegmentCopy:
+        name = segment_name(leader_epoch, wanted.base_offset, self._catalog.unique())
+        interval = partition.log.config.index_interval_bytes
+        attempts: list[SegmentCopy] = []
+
+        async def chunks() -> AsyncIterator[bytes]:
+            copy = SegmentCopy(name, wanted.base_offset, wanted.end_offset, interval)
+            attempts.append(copy)
+            position = 0
+            while position < wanted.size_bytes:
+                if partition.leader_epoch != leader_epoch or not partition.is_leader:
+                    raise StorageError("another leader epoch began")
+                size = min(READ_BYTES, wanted.size_bytes - position)
+                read = partial(_read_and_check, wanted.segment, position, size, copy)
+                data = await partition.log.disk.run(IoThread.BACKGROUND, read)
+                position += size
+                if data:
+                    yield data
+                await asyncio.sleep(0)
+            producers = partition.log.producers
+            touching = (
+                () if producers is None else producers.aborted_between(wanted.base_offset, wanted.end_offset)
+            )
+            yield copy.finish(touching)
+
+        await self._catalog.door.put(self._catalog.path(partition, name), chunks)
+        return attempts[-1]
+
+
+def _read_and_check(segment: Segment, position: int, size: int, copy: SegmentCopy) -> bytes:
+    """Blocking."""
+    data = segment.file.read_at(position, size)
+    if len(data) < size:
+        raise StorageError(f"{segment.path} has no {size} bytes at {position}")
+    try:
+        return copy.feed(data)
+    except (RequestError, StorageError):
+        raise SegmentDamage(segment, position, max(copy.next_offset, segment.base_offset)) from None

@@ -1,0 +1,308 @@
+"""A log over both tiers: what goes up comes back, and nothing is lost on the way (L06)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chronik.metadata import commands as c
+from chronik.model import ErrorCode, RequestError, Unavailable
+from chronik.objects.local import LocalObjects
+from chronik.records.batch import check_batch
+from chronik.records.writer import build_marker
+from chronik.tiering.uploader import wanted_segments
+from tests.unit.tiering.support import TOPIC_ID, TP, tiered
+
+
+def objects_in(folder: Path, suffix: str) -> list[Path]:
+    return sorted((folder / "objects").rglob(f"*.{suffix}"))
+
+
+async def test_what_goes_up_comes_back(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        assert await world.uploader.upload(world.partition) is False
+        partition, remote = world.partition, world.partition.remote
+        assert remote is not None
+        assert remote.start_offset == 0
+        assert remote.end_offset == partition.log.segments[-1].base_offset > 50
+        await world.retain_locally()
+        assert partition.log.log_start_offset == remote.end_offset
+        assert partition.log_start_offset == 0
+        assert await world.offsets() == list(range(100))
+        assert partition.read_now(3, 100, 100) is None, "the loop does not wait for the store"
+        await world.fill(50)
+        await world.uploader.upload(partition)
+        await world.retain_locally()
+        assert await world.offsets() == list(range(150))
+        assert world.stats.lag_segments == 0
+        assert wanted_segments(partition) == []
+
+
+async def test_local_copies_stay_until_the_metadata_log_has_the_manifest(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        world.metadata.is_gone = True
+        with pytest.raises(Unavailable):
+            await world.uploader.upload(world.partition)
+        assert objects_in(tmp_path, "manifest")
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset == 0
+        world.metadata.is_gone = False
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset > 50
+        assert await world.offsets() == list(range(100))
+
+
+async def test_what_a_deposed_leader_uploads_does_not_count(tmp_path: Path) -> None:
+    """The metadata log says that another epoch began before this node hears of it."""
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        world.metadata.partitions.clear()  # this node does not hear what is decided
+        world.bump_epoch()
+        with pytest.raises(RequestError) as refused:
+            await world.uploader.upload(world.partition)
+        assert refused.value.code == ErrorCode.fenced_leader_epoch
+        known = world.metadata.state.partition(TP)
+        assert known is not None
+        assert known.remote is None
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset == 0
+        left = len(objects_in(tmp_path, "segment"))
+        assert left > 0
+        world.metadata.partitions.append(world.partition)
+        world.partition.assign(known)
+        await world.uploader.upload(world.partition)
+        assert await world.retention.tidy(world.partition) is False
+        assert len(objects_in(tmp_path, "segment")) == left, "the orphans are gone, as many count now"
+        assert len(objects_in(tmp_path, "manifest")) == 1
+        await world.retain_locally()
+        assert await world.offsets() == list(range(100))
+
+
+async def test_a_manifest_made_from_another_than_the_one_that_counts_is_refused(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        remote = world.partition.remote
+        assert remote is not None
+        other = c.RemoteLog(start_offset=0, end_offset=200, manifest="x", manifest_bytes=1)
+        for epoch, previous, then in (
+            (0, "", other),
+            (1, remote.manifest, other),
+            (0, remote.manifest, c.RemoteLog(start_offset=0, end_offset=1, manifest="x")),
+            (0, remote.manifest, c.RemoteLog(start_offset=0, end_offset=200)),
+        ):
+            command = c.SetRemoteLog(
+                topic_id=TOPIC_ID, partition=0, leader_epoch=epoch, previous=previous, remote=then
+            )
+            with pytest.raises(RequestError):
+                world.metadata.apply(command)
+        assert world.partition.remote == remote
+
+
+async def test_objects_of_a_later_epoch_are_left_alone(tmp_path: Path) -> None:
+    """A leader that was deposed and does not know it lists what the next one has just uploaded."""
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        (manifest,) = objects_in(tmp_path, "manifest")
+        later = manifest.with_name("00000001" + manifest.name[8:].replace(".manifest", ".segment"))
+        later.write_bytes(b"from the next leader")
+        foreign = manifest.with_name("notes.txt")
+        foreign.write_bytes(b"not ours")
+        await world.retention.tidy(world.partition)
+        assert later.exists()
+        assert foreign.exists()
+        world.bump_epoch()
+        await world.retention.tidy(world.partition)
+        assert not later.exists()
+        assert foreign.exists()
+
+
+async def test_deleted_records_are_gone_from_both_tiers(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        partition = world.partition
+        await world.uploader.upload(partition)
+        await world.retain_locally()
+        assert await partition.delete_records(30, world.clock.now_ms) == 30
+        assert await world.offsets() == list(range(30, 100))
+        with pytest.raises(RequestError) as gone:
+            await partition.read(29, 100, 100)
+        assert gone.value.code == ErrorCode.offset_out_of_range
+        before = len(objects_in(tmp_path, "segment"))
+        await world.retention.tidy(partition)
+        assert len(objects_in(tmp_path, "segment")) < before
+        assert await world.offsets() == list(range(30, 100))
+        end = partition.high_watermark
+        assert await partition.delete_records(-1, world.clock.now_ms) == end
+        assert partition.log_start_offset == partition.log.log_start_offset == end
+        assert partition.remote is not None
+        assert partition.remote.manifest == ""
+        await world.retention.tidy(partition)
+        assert objects_in(tmp_path, "segment") == []
+        await world.fill(100)
+        await world.uploader.upload(partition)
+        await world.retain_locally()
+        assert await world.offsets() == list(range(end, end + 100))
+
+
+async def test_retention_counts_both_tiers(tmp_path: Path) -> None:
+    async with tiered(tmp_path, retention_ms=800, local_retention_ms=-2) as world:
+        await world.fill(100)
+        partition = world.partition
+        await world.uploader.upload(partition)
+        await world.retention.retain(partition)
+        start = partition.log_start_offset
+        assert 0 < start <= 20, "records of the last 800 ms stay: 80 of them, and the rest of a segment"
+        assert await world.offsets() == list(range(start, 100))
+    async with tiered(tmp_path / "second", retention_bytes=4_000, retention_ms=-1) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retention.retain(world.partition)
+        kept = sum(one.size_bytes for one in world.partition.log.segments)
+        assert 4_000 <= kept < 6_100
+
+
+async def test_bytes_of_the_store_are_not_trusted(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        first = objects_in(tmp_path, "segment")[0]
+        whole = first.read_bytes()
+        first.write_bytes(whole[:100] + bytes((whole[100] ^ 1,)) + whole[101:])
+        with pytest.raises(RequestError) as damaged:
+            await world.partition.read(0, 5_000, 100)
+        assert damaged.value.code == ErrorCode.kafka_storage_error
+        assert world.stats.damaged == 1
+        first.write_bytes(whole)
+        assert await world.offsets() == list(range(100))
+        first.write_bytes(whole[:-1] + bytes((whole[-1] ^ 1,)))
+    async with tiered(tmp_path / "second") as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        first = objects_in(tmp_path / "second", "segment")[0]
+        data = first.read_bytes()
+        first.write_bytes(data[:-1] + bytes((data[-1] ^ 1,)))
+        with pytest.raises(RequestError):
+            await world.partition.read(0, 5_000, 100)
+        first.write_bytes(data[:-50])
+        with pytest.raises(RequestError):
+            await world.partition.read(0, 5_000, 100)
+
+
+class Gate(LocalObjects):
+    """A store whose answers wait."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.opened = asyncio.Event()
+        self.opened.set()
+
+    async def get(self, name: str, start: int, size: int) -> bytes:
+        await self.opened.wait()
+        return await super().get(name, start, size)
+
+
+async def test_a_slow_store_delays_a_read_no_longer_than_it_may(tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "objects")
+    async with tiered(tmp_path, gate) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        gate.opened.clear()
+        loop = asyncio.get_running_loop()
+        found = await world.partition.read(0, 500, 100, until=loop.time() + 0.01)
+        assert (found.buffers, found.size_bytes) == ([], 0)
+        assert world.stats.slow_reads == 1
+        gate.opened.set()
+        found = await world.partition.read(0, 500, 100, until=loop.time() + 60)
+        assert found.size_bytes > 0
+        again = await world.partition.read(0, 500, 100, until=0.0)
+        assert again.size_bytes in (0, found.size_bytes), (
+            "what is in memory may be found even without waiting"
+        )
+
+
+async def test_offsets_by_time_and_epochs_reach_over_both_tiers(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        begun = world.clock.now_ms
+        await world.fill(60)
+        world.bump_epoch()
+        await world.fill(40)
+        partition = world.partition
+        await world.uploader.upload(partition)
+        await world.retain_locally()
+        for offset in (0, 1, 37, 60, 99):
+            found = await partition.offset_for_timestamp(begun + 10 * offset - 5)
+            assert found is not None
+            assert (found.offset, found.leader_epoch) == (offset, 0 if offset < 60 else 1)
+        newest = await partition.offset_of_max_timestamp()
+        assert newest is not None
+        assert newest.offset == 99
+        epochs = await partition.epochs()
+        assert epochs.epoch_of(59) == 0
+        assert epochs.end_offset(0, 100) == (0, 60)
+        assert epochs.end_offset(1, 100) == (1, 100)
+
+
+async def test_aborted_transactions_are_told_with_remote_records(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        partition = world.partition
+        how = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+        await world.fill(5)
+        await world.fill(1, base_sequence=0, **how)
+        await world.fill(40)
+        assert wanted_segments(partition) == [], "a segment of an open transaction stays"
+        marker = build_marker(
+            producer_id=7,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            commit=False,
+            timestamp_ms=world.clock.now_ms,
+        )
+        partition.log.append(memoryview(marker), check_batch(marker), 0, world.clock.now_ms)
+        await world.fill(60)
+        await world.uploader.upload(partition)
+        await world.retain_locally()
+        assert partition.log.log_start_offset > 46
+        found = await partition.read(3, 2_000, partition.last_stable_offset)
+        assert partition.aborted_transactions(3, found) == [(7, 5)]
+        behind = await partition.read(47, 300, partition.last_stable_offset)
+        assert partition.aborted_transactions(47, behind) == []
+
+
+async def test_objects_of_topics_that_are_gone_are_removed(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        assert await world.retention.purge() is False
+        assert objects_in(tmp_path, "segment")
+        world.metadata.partitions.clear()
+        world.metadata.apply(c.DeleteTopic(topic_id=TOPIC_ID))
+        world.metadata.is_gone = True
+        with pytest.raises(Unavailable):  # whoever cannot ask deletes nothing
+            await world.retention.purge()
+        assert objects_in(tmp_path, "segment")
+        world.metadata.is_gone = False
+        assert await world.retention.purge() is True
+        assert objects_in(tmp_path, "segment") == objects_in(tmp_path, "manifest") == []
+
+
+async def test_a_leader_whose_log_is_shorter_than_the_remote_one_goes_on_behind_it(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(20)
+        remote = c.RemoteLog(start_offset=0, end_offset=50, manifest="m", manifest_bytes=1)
+        world.metadata.apply(
+            c.SetRemoteLog(topic_id=TOPIC_ID, partition=0, leader_epoch=0, previous="", remote=remote)
+        )
+        log = world.partition.log
+        assert (log.log_start_offset, log.log_end_offset, world.partition.high_watermark) == (50, 50, 50)
+        await world.fill(1)
+        assert log.log_end_offset == 51
