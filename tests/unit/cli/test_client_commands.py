@@ -279,7 +279,7 @@ def test_help_shows_examples(cli: Cli, command: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Share", "Streams"])
-def test_a_group_whose_type_the_node_cannot_describe_is_listed_and_says_so(broker: Broker, cli: Cli, kind: str) -> None:
+def test_a_group_that_the_node_cannot_describe_is_listed(broker: Broker, cli: Cli, kind: str) -> None:
     listed = {"group_id": "workers", "protocol_type": "", "group_state": "Stable", "group_type": kind}
     missing = {"error_code": ErrorCode.group_id_not_found, "group_id": "workers", "group_state": "Dead"}
     address = {"node_id": broker.node_id, "host": "127.0.0.1", "port": broker.port}
