@@ -108,7 +108,6 @@ def main() -> None:
             configs = {"searchable": "true"} if name == "orders" else {}
             cluster.create_topic(name, partitions=partitions, replication_factor=3, configs=configs)
         writer = threading.Thread(target=keep_writing, args=(cluster.bootstrap, stop))
-        writer.start()
         browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS), headless=True)
         try:
             context = browser.new_context(viewport={"width": 1280, "height": 1120}, color_scheme="light")
@@ -116,10 +115,12 @@ def main() -> None:
             base = f"http://{cluster.layout.node(1).peer.http}"
             metrics = {"metrics": "*", "interval_ms": 1000}
             context.request.post(f"{base}/admin/client-metrics/all", data=metrics)
+            writer.start()  # after that: a client asks when it starts and then only every five minutes
             pictures(context.new_page(), base, cluster)
         finally:
             stop.set()
-            writer.join()
+            if writer.ident is not None:
+                writer.join()
             browser.close()
 
 
