@@ -108,7 +108,7 @@ class Quorum:
 
 
 def build_quorum(settings: Settings, store: LogStore, rng: random.Random, partitions: Partitions) -> Quorum:
-    """`partitions` are told of to the controller; they come to be later."""
+    """`partitions` is empty here and filled later; load reports to the controller read it."""
     transport = ClusterTransport(node_id=settings.node_id, use_fast_path=not settings.disable_metadata_wal)
     log_ = store.open_log(TopicPartition(METADATA_TOPIC, 0), METADATA_TOPIC_ID, LogConfig())
     voters = tuple(peer.id for peer in settings.peers) or (settings.node_id,)

@@ -134,7 +134,7 @@ class Node:
         check_doors(self.settings)
         for door in doors_for_everybody(self.settings):
             log.warning(
-                "listener %s at %s takes everybody: who reaches it may read and write every record",
+                "listener %s at %s needs no login: whoever reaches it can read and write every record",
                 door.name,
                 door.host,
             )

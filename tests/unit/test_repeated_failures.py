@@ -154,11 +154,11 @@ async def test_changes_of_the_isr_that_nobody_decides(caplog: pytest.LogCaptureF
     assert len(told(caplog, "orders-0: the ISR stays as it is")) == 1
 
 
-async def test_a_damaged_replica_that_stays_in_office(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_replica_that_still_leads(caplog: pytest.LogCaptureFixture) -> None:
     repairs = Repairs(cast("Any", Refusing()))
     for _ in range(5):
         assert await repairs._step_back(replica())
-    assert len(told(caplog, "orders-0: not out of office yet")) == 1
+    assert len(told(caplog, "orders-0: this damaged replica still leads or is in the ISR")) == 1
 
 
 async def until_cancelled(work: Coroutine[Any, Any, None]) -> None:

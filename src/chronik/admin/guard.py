@@ -35,7 +35,7 @@ class Guard:
     has_users: bool = False
     """A Kafka listener asks for a login: then nobody changes anything here without one either."""
     is_closed: bool = False
-    """All of them do: then calls that show records need a login too."""
+    """Every Kafka listener asks for a login: then calls that show records need one too."""
     metrics_need_key: bool = False
     health_needs_key: bool = False
 

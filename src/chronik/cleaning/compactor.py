@@ -55,7 +55,7 @@ class Rests:
 
     def __init__(self, began: float = 0.0) -> None:
         self.began = began
-        """When the look at all logs that is under way began."""
+        """When the current round over all logs began."""
         self._wal_rounds = 0
         self._busy_until = 0.0
 
@@ -162,7 +162,7 @@ class Compactor:
         policy: Policy,
         now_ms: int,
     ) -> int:
-        """When the first record that was not compacted yet is from; as for retention, never from 1970."""
+        """Timestamp of the first uncompacted record; one that cannot be right counts as for retention."""
         dirty = {one.base_offset: one for one in facts[:-1] if one.next_offset > position.first_dirty_offset}
         first = next((segment for segment in log_.segments if segment.base_offset in dirty), None)
         if policy.max_lag_ms == LONG_MAX or first is None:

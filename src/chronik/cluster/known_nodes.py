@@ -29,8 +29,8 @@ ASK_SECONDS: Final = 0.25
 _ignored: Final = RepeatingLine(
     logging.getLogger(__name__),
     logging.WARNING,
-    "Raft messages of node %d are ignored: it is no node of this cluster, as far as this node and the nodes "
-    "that it reaches know. If it is one, add it to `peers` of this node",
+    "ignoring Raft messages of node %d: neither this node nor any that it reaches knows it as a node of this "
+    "cluster. If it is one, add it to `peers` of this node",
 )
 
 

@@ -53,7 +53,8 @@ class Lease:
         self._answered: dict[NodeId, float] = {}
         """As the leader: when it sent the heartbeat that each follower last answered."""
         self._confirmed_at = now
-        """When this node last answered a heartbeat or led. An earlier start of it may have until now."""
+        """When this node last answered a heartbeat or led. At first now: the process before a restart may
+        have led until then."""
         self._votes: tuple[int, float] = (-1, -inf)
         """A term, and when the voters for this node in it last confirmed a lease, at the latest."""
         self._former: tuple[int, float] = (-1, inf)

@@ -27,7 +27,7 @@ from chronik.tasks import Tasks
 __all__ = ["LoadBalancer"]
 
 log = logging.getLogger(__name__)
-_failed: Final = RepeatingLine(log, logging.INFO, "loads are not evened out now: %s")
+_failed: Final = RepeatingLine(log, logging.INFO, "load balancing cannot run now: %s")
 
 LOOKS: Final = 2
 """Looks in a row that must find loads uneven before anything moves."""

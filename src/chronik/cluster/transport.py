@@ -128,7 +128,7 @@ class ClusterTransport:
             self._send_on(METADATA, message)
 
     def tick(self) -> None:
-        """Appends that could not go the fast way leave now; Raft itself makes up for any that get lost."""
+        """Send the appends that could not take the fast path. Raft resends those that get lost."""
         waiting, self._on_tick = self._on_tick, []
         for message in waiting:
             if not self._send_on(RAFT, message):

@@ -42,7 +42,7 @@ def subscribed_names(
 
 
 def topics_hash(names: frozenset[str], topics: Topics) -> int:
-    """Of the ids and partition counts of these topics: a group needs a new target when it changes."""
+    """Hash of these topics' ids and partition counts; when it changes, the group needs a new target."""
     seen = sorted((name, *topics.by_name[name]) for name in names)
     return int.from_bytes(hashlib.blake2b(repr(seen).encode(), digest_size=7).digest(), "big")
 

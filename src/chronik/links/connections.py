@@ -24,7 +24,9 @@ from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
 _crowded: Final = RepeatingLine(
-    log, logging.WARNING, "closed a connection between nodes: %d have not proven to be a node, the limit"
+    log,
+    logging.WARNING,
+    "closed a connection that has not proven to be a node: the limit of %d such connections is reached",
 )
 
 _too_many: Final = RepeatingLine(

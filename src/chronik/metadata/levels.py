@@ -43,7 +43,7 @@ LEVELS: Final = {
 """By level, the first release that knows it and what came with it."""
 
 COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2, "set_remote_log": 2}
-"""By command, the level from which on every node knows it; one that does not would stop at it."""
+"""Lowest level of each command: a node stops at a command that it does not know."""
 LEVEL_HTTP_USER: Final = 2
 """From here on every node knows the user that HTTP ports log in as."""
 LEVEL_NODE_KEY: Final = 2
@@ -51,7 +51,7 @@ LEVEL_NODE_KEY: Final = 2
 LEVEL_CLIENT_WARRANT: Final = 2
 """From here on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
 LEVEL_FIRST: Final = min(LEVELS)
-"""Also that of a cluster whose log says nothing of levels."""
+"""Also the level of a cluster whose metadata log records none."""
 LEVEL_LAST: Final = max(LEVELS)
 
 

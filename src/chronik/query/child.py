@@ -225,7 +225,7 @@ class Child:
                 QueryAnswer(id=question.id, status=413, code="result_too_large", message=message)
             )
         if is_stuck:
-            log.warning("%s went on after it was stopped: the process ends", question.method)
+            log.warning("%s did not stop when it was cancelled: the process ends", question.method)
             self._writer.transport.set_write_buffer_limits(0)
             self._writer.write(frame_of(Farewell()))
         self._writer.write(frame)

@@ -114,7 +114,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, tag="credentials"):
     user: str
     password: str
     seed: bytes = b""
-    """Of the child's own key, where the node has one to vouch for it."""
+    """Seed of the child's key; empty if the node has no key to vouch for it."""
     warrant: bytes = b""
     trust: str | None = None
     """Certificates (PEM) that it believes, if the brokers speak TLS."""

@@ -26,7 +26,8 @@ _SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 
 
 def give_way() -> None:
-    """Nice, and with long slices where the system knows them (Linux 6.12). Threads to come do as this one."""
+    """Lower the priority, and use long time slices where the kernel has them (Linux 6.12). Later threads
+    inherit both."""
     if not _ask_for_slice():
         with contextlib.suppress(OSError):
             os.nice(NICENESS)

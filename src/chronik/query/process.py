@@ -48,8 +48,8 @@ PING_SECONDS: Final = 1.0
 SILENCE_SECONDS_MAX: Final = 20.0
 """Longest time without a ping answer. Long, since its low priority delays it on a busy machine."""
 ASLEEP_PINGS_MAX: Final = 5
-"""Pings that may go by while no thread of it runs, wants to run or waits for a disk. However busy the machine
-is, a process that has something to read wants to run: this one hangs."""
+"""Unanswered pings after which an idle process counts as hung: it has a ping to read, yet no thread of it
+runs, is runnable or waits for a disk."""
 STOP_SECONDS: Final = 2.0
 WAITING_MAX: Final = 256
 ENVIRONMENT: Final = {

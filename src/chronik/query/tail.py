@@ -169,7 +169,7 @@ def _candidates(batch: FetchedBatch, condition: Condition) -> Iterator[Row | Non
 
 
 def _may_hold(batch: FetchedBatch, condition: Condition) -> bool:
-    """Of its own, so that the decompressed batch is gone before its records are decoded."""
+    """A separate function, so that the decompressed batch is freed before its records are decoded."""
     piece = batch.piece()
     return piece is not None and condition.holds(piece)
 

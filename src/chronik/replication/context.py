@@ -30,7 +30,7 @@ class Feed(Protocol):
         """The high watermark moved: followers have to be told."""
 
     def check_watermark(self, partition: Replica) -> None:
-        """Now and then: a follower may have missed the newest high watermark."""
+        """Called every so often: send the high watermark again to followers that may have missed it."""
 
     def is_feeding(self, partition: Replica, peer: NodeId) -> bool:
         """Whether a follower is connected and gets every batch."""
@@ -43,7 +43,7 @@ class Acks(Protocol):
         """More of the log is on disk, or the log starts later."""
 
     def reset(self, partition: Replica, feeder: Link) -> None:
-        """What the leader sent is gone: it has to ask where this log stands and send it again."""
+        """Batches that arrived were lost: refuse, so that the leader sends OPEN and these batches again."""
 
 
 class IsrProposals(Protocol):

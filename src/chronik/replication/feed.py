@@ -282,7 +282,7 @@ class FollowerFeed:
 
     def reset(self, cursor: FollowerCursor, why: object) -> None:
         """The follower's position is unknown: send OPEN again after `REOPEN_SECONDS`."""
-        log.debug("%s: node %d is asked where it stands: %s", cursor.partition.tp, cursor.peer, why)
+        log.debug("%s: sending OPEN to node %d again: %s", cursor.partition.tp, cursor.peer, why)
         cursor.reset()
         if not cursor.is_reopening:
             cursor.is_reopening = True

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from chronik.storage.log_parts import SegmentDamage
 
 log = logging.getLogger(__name__)
-_in_office: Final = RepeatingLine(log, logging.INFO, "%s: not out of office yet: %s")
+_still_leads: Final = RepeatingLine(
+    log, logging.INFO, "%s: this damaged replica still leads or is in the ISR: %s"
+)
 
 REPAIRS_AT_ONCE: Final = 3
 """Repairs of a partition that begin at once. Each further one waits twice as long as the one before, so that
@@ -108,7 +110,7 @@ class Repairs:
         try:
             await self._metadata.submit(command, timeout_s=ASK_SECONDS_MAX)
         except (Unavailable, RequestError) as error:
-            _in_office(partition.tp, partition.tp, error)
+            _still_leads(partition.tp, partition.tp, error)
         return True
 
     async def stop(self) -> None:

@@ -153,7 +153,7 @@ class ScramServer:
         self._credentials: tuple[Credential, ...] = ()
         self._signature = b""
         self.warrant = b""
-        """Of a client of a node (`warrants`), as it came; known after `final`."""
+        """The warrant that a node's client presented, not decoded; set by `final`."""
 
     def first(self, message: bytes) -> ScramFirst:
         text = _text(message)

@@ -63,7 +63,7 @@ def issue(node_id: NodeId, user: str, epoch: int, public_key: bytes, sign: Sign)
 
 
 def read_warrant(data: bytes) -> Warrant:
-    """AuthenticationFailed if it is none; whether it is good has still to be asked."""
+    """AuthenticationFailed if it is malformed. The caller still has to verify it."""
     try:
         if len(data) > WARRANT_BYTES_MAX:
             raise ValueError

@@ -158,7 +158,7 @@ class Access:
     is_open: bool = False
     """True if everything is allowed, so that callers need not ask."""
     looks_only: bool = False
-    """Whether no call by HTTP may change anything: some changes need READ alone, as moving offsets does."""
+    """True for callers that may only look. ACLs alone do not stop them: moving offsets needs only READ."""
 
     def __init__(
         self, authorizer: Authorizer, principal: str, host: str, audit: AuditTrail | None = None

@@ -78,5 +78,5 @@ async def admit_first_user(data_dir: Path, metadata: MetadataStore) -> str | Non
     )
     await metadata.submit(Batch(commands=(*commands, AddAcls(bindings=acls))))
     path.unlink()
-    log.info("user %s was made from %s and may do everything", given.user, path)
+    log.info("created super user %s from %s", given.user, path)
     return given.user

@@ -217,7 +217,7 @@ class KafkaListener:
         for connection in list(self._connections):
             session = connection.peer.session
             if session is not None and session.has_ended:
-                log.info("closing the connection of %s, which is none any more", session.principal)
+                log.info("closing the connection of %s: its login is no longer valid", session.principal)
                 connection.abort()
 
     def _sweep(self) -> None:

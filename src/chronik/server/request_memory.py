@@ -72,7 +72,7 @@ class StalledMemory:
             if self.held_bytes <= 2 * self._max and self._now() - since < STALL_SECONDS_MAX:
                 return
             log.warning(
-                "closing the connection of %s: %d bytes are held for peers that do not go on, longest for it",
+                "closing the connection of %s: stalled requests hold %d bytes, its own for the longest time",
                 oldest.peer.peer_host,
                 self.held_bytes,
             )

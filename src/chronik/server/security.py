@@ -156,8 +156,8 @@ class Security:
         asks = any(spec.has_sasl for spec in self.specs)
         if asks and not self._metadata.state.security.users and self.authenticator.keys is None:
             log.warning(
-                "there are no users yet: nobody can log in until `chronik init --admin NAME` named one, "
-                "before a start"
+                "there are no users, so nobody can log in: stop the node, run `chronik init --admin NAME`, "
+                "start it again"
             )
 
     def refusals(self) -> tuple[int, int]:

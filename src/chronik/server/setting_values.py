@@ -113,7 +113,7 @@ def _listeners(services: Services, connection: Connection) -> dict[str, str]:
             return address(spec.host, connection.listener_port)
         if spec.port:
             return address(spec.host, spec.port)
-        return None  # the system chose the port, and only those who come by it know which
+        return None  # the system chose the port; it is known only to connections on it
 
     def advertised(spec: ListenerSpec) -> str | None:
         at = told.get(spec.endpoint)

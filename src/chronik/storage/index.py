@@ -58,7 +58,7 @@ class OffsetIndex:
             self._offsets.pop()
 
     def encode(self, first: int = 0) -> bytes:
-        # In an I/O thread, while the loop may be between the two lines of `add`: leave half an entry out.
+        # Runs in an I/O thread while the loop may be halfway through `add`; zip drops the incomplete entry.
         positions = self._positions[first:]
         pairs = zip(self._offsets[first:], positions, strict=False)
         return b"".join(OFFSET_ENTRY.pack(offset, position) for offset, position in pairs)

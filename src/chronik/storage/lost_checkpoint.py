@@ -83,8 +83,8 @@ def _end_of(disk: Disk, path: Path) -> int:
 
 
 def _ends_in_wal(disk: Disk, directory: Path, names: list[str]) -> dict[str, int]:
-    """By directory of a log the highest end it ever had. A log that was cut or deleted since may still have
-    its files: recovery repeats that."""
+    """The highest end that the WAL shows for each log directory. Later cuts and deletions need no check:
+    recovery repeats them."""
     topics = {METADATA_TOPIC_ID.bytes: METADATA_TOPIC}
     ends: dict[str, int] = {}
     sequence = -1

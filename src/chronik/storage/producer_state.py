@@ -424,8 +424,8 @@ class ProducerStates:
     def forget_from(self, offset: int) -> None:
         """Cut below the watermark, as an unclean election makes replicas do: keep what is known to be left.
 
-        What a producer's entry was before batches that are gone is not known any more: it keeps those of
-        its batches that are left, and is forgotten when none is.
+        A producer's state before the removed batches is unknown: keep the batches that are left, and forget
+        the producer if none is.
         """
         for entry in list(self._entries.values()):
             kept = tuple(span for span in entry.batches if span.last_offset < offset)

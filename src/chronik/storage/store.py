@@ -371,7 +371,7 @@ class _Deletion:
 
 def _say_what_failed(deletion: asyncio.Future[None]) -> None:
     if not deletion.cancelled() and (error := deletion.exception()) is not None:
-        log.error("a log that is not this node's any more could not be deleted: %s", error)
+        log.error("could not delete a log that is no longer assigned to this node: %s", error)
 
 
 class _FutureSink:

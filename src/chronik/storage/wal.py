@@ -335,7 +335,7 @@ class Wal:
     def _round_failed(self, entries: list[Pending], error: BaseException | None) -> None:
         self.stats.failed_rounds += 1
         failure = StorageError(f"the WAL cannot be written: {error}")
-        log.error("a commit round of %d entries failed and is taken back: %s", len(entries), error)
+        log.error("a commit round of %d entries failed and was rolled back: %s", len(entries), error)
         if (file := self._writer.give_up()) is not None:
             self._close_file(file)
         self._unsynced.fail()

@@ -147,7 +147,7 @@ async def restore_metadata(call: HttpCall) -> AppliedChanges:
 
 
 def _batches(commands: list[Any]) -> Iterator[list[Any]]:
-    """In order; ACLs are many to a command, so each of those goes by itself."""
+    """Groups of commands, in order. One command holds many ACLs, so each of those is alone in its group."""
     some: list[Any] = []
     for command in commands:
         if some and (len(some) >= COMMANDS_AT_ONCE or isinstance(command, c.AddAcls)):

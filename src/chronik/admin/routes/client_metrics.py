@@ -39,7 +39,7 @@ class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
     attributes: tuple[tuple[str, str], ...]
     time_ms: int
     value: float
-    """Of a histogram the sum."""
+    """The value; the sum for a histogram."""
     count: int | None
 
 

@@ -195,7 +195,7 @@ class _PendingProduce:
             error = RequestError(code, message)
         if self._refused is None:
             self._refused = {}
-        # Its traceback leads back here and to the request's bytes: a circle, which only the collector ends.
+        # A traceback would form a cycle with the request's bytes, which only the collector frees.
         self._refused[index] = error.with_traceback(None)
 
     def _acked(self, index: int, error: RequestError | None) -> None:
@@ -279,7 +279,7 @@ class _PendingBatch(msgspec.Struct, eq=False):
     _call: Call[ProduceRequest]
     _base: int
     _frame: bytes
-    """The answer. Made at the append and not when the disk has the batch: then the client waits for it."""
+    """The answer. Made at the append, so that nothing is left to do once the batch is durable."""
     _timer: asyncio.TimerHandle | None = None
 
     @classmethod
