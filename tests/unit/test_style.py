@@ -79,11 +79,15 @@ def test_packages_say_what_they_are_for(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name)
-def test_files_that_a_package_names_exist(path: Path) -> None:
-    """In its docstring a package lists its files, one in a line."""
+def test_a_package_names_the_files_that_it_has(path: Path) -> None:
+    """In its docstring a package lists its files: all of them, or none."""
     text = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ""
-    named = re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE)
+    lines = re.findall(r"^ +(\w+\.py(?:, \w+\.py)*) ", text, re.MULTILINE)
+    named = [file for line in lines for file in line.split(", ")]
     assert [file for file in named if not (path.parent / file).exists()] == []
+    if named:
+        files = {file.name for file in path.parent.glob("*.py")} - {"__init__.py", "__main__.py"}
+        assert files - set(named) == set()
 
 
 def test_the_state_machines_are_among_the_pure_modules() -> None:

@@ -14,6 +14,7 @@ report, the followers' acknowledgements. They move the high watermark, which ans
     follower.py, ack_sender.py   follower: what the leader sends; acknowledgements back to it
     watermark_rule.py            pure: how far the watermark goes
     truncation_point.py          pure: where two logs part
+    remote.py                    what a partition asks of its log in an object store
     repair.py                    a damaged replica is copied again from one that is in sync
     context.py                   what all replicas of a node share
     admission.py                 what a producer's batch has to be like
