@@ -61,18 +61,15 @@ async def shown_as(broker: ServerProcess, name: str, value: str) -> Any:
     return found
 
 
-def test_a_broker_config_that_only_apache_kafka_needs(broker: ServerProcess) -> None:
+async def test_a_broker_config_that_only_apache_kafka_needs(broker: ServerProcess) -> None:
     name = "sasl.kerberos.min.time.before.relogin"
 
-    async def work() -> None:
-        assert await alter(broker, BROKER, "1", **{name: "58000"}) == 0
-        found = await shown_as(broker, name, "58000")
-        assert (found.config_source, found.config_type) == (2, 5)
-        assert await alter(broker, BROKER, "1", **{name: None}) == 0
-        await shown_as(broker, name, "60000")
-        assert await alter(broker, BROKER, "1", **{name: "soon"}) in (INVALID_REQUEST, INVALID_CONFIG)
-
-    asyncio.run(work())
+    assert await alter(broker, BROKER, "1", **{name: "58000"}) == 0
+    found = await shown_as(broker, name, "58000")
+    assert (found.config_source, found.config_type) == (2, 5)
+    assert await alter(broker, BROKER, "1", **{name: None}) == 0
+    await shown_as(broker, name, "60000")
+    assert await alter(broker, BROKER, "1", **{name: "soon"}) in (INVALID_REQUEST, INVALID_CONFIG)
 
 
 def test_what_is_read_at_start_only_is_refused(broker: ServerProcess) -> None:
@@ -88,43 +85,37 @@ def test_every_config_is_shown_with_its_type(broker: ServerProcess, topic: str) 
     assert (password.value, password.is_sensitive) == (None, True)
 
 
-def test_configs_of_a_group(broker: ServerProcess, topic: str) -> None:
-    async def work() -> None:
-        before = (await shown(broker, GROUP, topic))["consumer.session.timeout.ms"]
-        assert before.value == "45000"
-        assert await alter(broker, GROUP, topic, consumer_session_timeout_ms="50000") == 0
-        after = (await shown(broker, GROUP, topic))["consumer.session.timeout.ms"]
-        assert (after.value, after.config_source) == ("50000", 8)
-        assert await alter(broker, GROUP, topic, consumer_session_timeout_ms="1") == INVALID_CONFIG
-        assert await alter(broker, GROUP, topic, nonsense="1") == INVALID_CONFIG
-        assert await alter(broker, GROUP, topic, share_auto_offset_reset="earliest") == 0
-        assert await alter(broker, GROUP, "", consumer_session_timeout_ms="50000") == INVALID_REQUEST
-        assert (await describe(broker, GROUP, "")).error_code == INVALID_REQUEST
-
-    asyncio.run(work())
+async def test_configs_of_a_group(broker: ServerProcess, topic: str) -> None:
+    before = (await shown(broker, GROUP, topic))["consumer.session.timeout.ms"]
+    assert before.value == "45000"
+    assert await alter(broker, GROUP, topic, consumer_session_timeout_ms="50000") == 0
+    after = (await shown(broker, GROUP, topic))["consumer.session.timeout.ms"]
+    assert (after.value, after.config_source) == ("50000", 8)
+    assert await alter(broker, GROUP, topic, consumer_session_timeout_ms="1") == INVALID_CONFIG
+    assert await alter(broker, GROUP, topic, nonsense="1") == INVALID_CONFIG
+    assert await alter(broker, GROUP, topic, share_auto_offset_reset="earliest") == 0
+    assert await alter(broker, GROUP, "", consumer_session_timeout_ms="50000") == INVALID_REQUEST
+    assert (await describe(broker, GROUP, "")).error_code == INVALID_REQUEST
 
 
-def test_configs_of_a_subscription(broker: ServerProcess, topic: str) -> None:
-    async def work() -> None:
-        values = {"metrics": "org.apache.kafka.producer.", "interval_ms": "60000", "match": "client_id=app.*"}
-        assert await alter(broker, CLIENT_METRICS, topic, **values) == 0
-        found = await shown(broker, CLIENT_METRICS, topic)
-        assert {name: one.value for name, one in found.items()} == {
-            "metrics": "org.apache.kafka.producer.",
-            "interval.ms": "60000",
-            "match": "client_id=app.*",
-        }
-        assert {one.config_source for one in found.values()} == {7}
-        assert await alter(broker, CLIENT_METRICS, topic, interval_ms="99") in (
-            INVALID_REQUEST,
-            INVALID_CONFIG,
-        )
-        assert await alter(broker, CLIENT_METRICS, topic, nonsense="1") == INVALID_REQUEST
-        assert await alter(broker, CLIENT_METRICS, topic, match="colour=blue") == INVALID_CONFIG
-        assert await alter(broker, CLIENT_METRICS, topic, match="client_id=(") == INVALID_CONFIG
-        assert await alter(broker, CLIENT_METRICS, "", metrics="*") == INVALID_REQUEST
-
-    asyncio.run(work())
+async def test_configs_of_a_subscription(broker: ServerProcess, topic: str) -> None:
+    values = {"metrics": "org.apache.kafka.producer.", "interval_ms": "60000", "match": "client_id=app.*"}
+    assert await alter(broker, CLIENT_METRICS, topic, **values) == 0
+    found = await shown(broker, CLIENT_METRICS, topic)
+    assert {name: one.value for name, one in found.items()} == {
+        "metrics": "org.apache.kafka.producer.",
+        "interval.ms": "60000",
+        "match": "client_id=app.*",
+    }
+    assert {one.config_source for one in found.values()} == {7}
+    assert await alter(broker, CLIENT_METRICS, topic, interval_ms="99") in (
+        INVALID_REQUEST,
+        INVALID_CONFIG,
+    )
+    assert await alter(broker, CLIENT_METRICS, topic, nonsense="1") == INVALID_REQUEST
+    assert await alter(broker, CLIENT_METRICS, topic, match="colour=blue") == INVALID_CONFIG
+    assert await alter(broker, CLIENT_METRICS, topic, match="client_id=(") == INVALID_CONFIG
+    assert await alter(broker, CLIENT_METRICS, "", metrics="*") == INVALID_REQUEST
 
 
 def test_the_table_of_kafkas_configs_is_what_its_jars_say() -> None:

@@ -5,7 +5,6 @@ Guards L04.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 
@@ -154,22 +153,20 @@ def test_offsets_count_with_the_transaction(broker: ServerProcess, topic: str) -
     consumer.close()
 
 
-def test_aiokafka_transactions(broker: ServerProcess, topic: str) -> None:
+async def test_aiokafka_transactions(broker: ServerProcess, topic: str) -> None:
     create(broker, topic)
 
-    async def run() -> None:
-        made = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"{topic}-tx")
-        await made.start()
-        for number in range(3):
-            await made.begin_transaction()
-            await made.send_and_wait(topic, str(number).encode())
-            if number == 1:
-                await made.abort_transaction()
-            else:
-                await made.commit_transaction()
-        await made.stop()
+    made = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"{topic}-tx")
+    await made.start()
+    for number in range(3):
+        await made.begin_transaction()
+        await made.send_and_wait(topic, str(number).encode())
+        if number == 1:
+            await made.abort_transaction()
+        else:
+            await made.commit_transaction()
+    await made.stop()
 
-    asyncio.run(run())
     assert read(broker, topic) == [b"0", b"2"]
 
 

@@ -162,25 +162,22 @@ def test_the_log_says_how_long_a_command_took_and_why_appends_go_by_ticks(
 
 
 @pytest.mark.parametrize("is_status", [False, True])
-def test_only_the_node_that_was_asked_answers(is_status: bool) -> None:
+async def test_only_the_node_that_was_asked_answers(is_status: bool) -> None:
     """The numbers of questions can be guessed: another node must not answer in its place."""
 
-    async def main() -> None:
-        transport = ClusterTransport(node_id=3, use_fast_path=True)
-        asked, other = link(METADATA, is_dialed=True), link(METADATA, is_dialed=False)
-        other.peer_id = 99
-        transport.connected(asked)
-        transport.connected(other)
-        waiting: asyncio.Task[Any] = asyncio.ensure_future(
-            transport.ask_status(LEADER) if is_status else transport.forward(LEADER, b"x")
-        )
-        await asyncio.sleep(0)
-        if is_status:
-            transport.answered(other, 1, b"forged")
-            transport.answered(asked, 1, b"true")
-        else:
-            transport.forwarded(other, 1, 66, 0, "")
-            transport.forwarded(asked, 1, 7, 0, "")
-        assert await waiting == (b"true" if is_status else 7)
-
-    asyncio.run(main())
+    transport = ClusterTransport(node_id=3, use_fast_path=True)
+    asked, other = link(METADATA, is_dialed=True), link(METADATA, is_dialed=False)
+    other.peer_id = 99
+    transport.connected(asked)
+    transport.connected(other)
+    waiting: asyncio.Task[Any] = asyncio.ensure_future(
+        transport.ask_status(LEADER) if is_status else transport.forward(LEADER, b"x")
+    )
+    await asyncio.sleep(0)
+    if is_status:
+        transport.answered(other, 1, b"forged")
+        transport.answered(asked, 1, b"true")
+    else:
+        transport.forwarded(other, 1, 66, 0, "")
+        transport.forwarded(asked, 1, 7, 0, "")
+    assert await waiting == (b"true" if is_status else 7)

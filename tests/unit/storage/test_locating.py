@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -21,47 +20,41 @@ def located(store: LogStore, offset: int) -> WalPlace | None:
     return locate_in_wal(store.disk, list(store.wal.files), open_orders(store), offset)
 
 
-def test_the_newest_entry_with_a_batch_is_found_until_its_file_is_given_up(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, SMALL) as (store, _):
-            log = open_orders(store)
-            for _ in range(20):
-                await append_durably(store, log, b"v" * 900)
-            for offset in range(20):
-                place = located(store, offset)
-                assert place is not None
-                data = (tmp_path / "wal" / place.file_name).read_bytes()
-                entry = decode_header(data[place.position : place.position + ENTRY_HEADER_BYTES])
-                assert entry is not None
-                assert (entry.offset, entry.round) == (offset, place.round)
+async def test_the_newest_entry_with_a_batch_is_found_until_its_file_is_given_up(tmp_path: Path) -> None:
+    async with opened(tmp_path, SMALL) as (store, _):
+        log = open_orders(store)
+        for _ in range(20):
+            await append_durably(store, log, b"v" * 900)
+        for offset in range(20):
+            place = located(store, offset)
+            assert place is not None
+            data = (tmp_path / "wal" / place.file_name).read_bytes()
+            entry = decode_header(data[place.position : place.position + ENTRY_HEADER_BYTES])
+            assert entry is not None
+            assert (entry.offset, entry.round) == (offset, place.round)
 
-            former = located(store, 12)
-            log.truncate(12)
-            await append_durably(store, log, b"another", epoch=1)
-            again = located(store, 12)
-            assert former is not None
-            assert again is not None
-            assert (again.file_name, again.position) != (former.file_name, former.position)
+        former = located(store, 12)
+        log.truncate(12)
+        await append_durably(store, log, b"another", epoch=1)
+        again = located(store, 12)
+        assert former is not None
+        assert again is not None
+        assert (again.file_name, again.position) != (former.file_name, former.position)
 
-            for _ in range(3):
-                await store.checkpoint()
-                await append_durably(store, log, b"w" * 3_000)
-            assert located(store, 0) is None
-            assert located(store, 15) is not None
-
-    asyncio.run(work())
+        for _ in range(3):
+            await store.checkpoint()
+            await append_durably(store, log, b"w" * 3_000)
+        assert located(store, 0) is None
+        assert located(store, 15) is not None
 
 
-def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locating, "WAL_ENTRIES_READ_MAX", 5)
 
-    async def work() -> None:
-        async with opened(tmp_path, SMALL) as (store, _):
-            log = open_orders(store)
-            for _ in range(20):
-                await append_durably(store, log, b"v" * 900)
-            assert located(store, 19) is not None
-            with pytest.raises(TooManyEntries):
-                located(store, 0)
-
-    asyncio.run(work())
+    async with opened(tmp_path, SMALL) as (store, _):
+        log = open_orders(store)
+        for _ in range(20):
+            await append_durably(store, log, b"v" * 900)
+        assert located(store, 19) is not None
+        with pytest.raises(TooManyEntries):
+            located(store, 0)
