@@ -121,10 +121,8 @@ class RemoteReader:
         self, partition: Partition, segment: RemoteSegment, bytes_max: int, min_one_batch: bool
     ) -> LogSlice:
         """The segment ends in a gap: the next one, or the local log, has what comes next."""
-        if _is_remote(partition, segment.end_offset) and segment.end_offset < partition.log.log_start_offset:
-            return await self._read(partition, segment.end_offset, bytes_max, min_one_batch)
         limit = partition.high_watermark
-        return await partition.read_local(segment.end_offset, bytes_max, limit, min_one_batch=min_one_batch)
+        return await partition.read(segment.end_offset, bytes_max, limit, min_one_batch=min_one_batch)
 
     async def _batches(
         self, partition: Partition, segment: RemoteSegment, start: int, bytes_max: int

@@ -10,8 +10,10 @@ import pytest
 from chronik.metadata import commands as c
 from chronik.model import ErrorCode, RequestError, Unavailable
 from chronik.objects.local import LocalObjects
-from chronik.records.batch import check_batch
+from chronik.records.batch import check_batch, headers
 from chronik.records.writer import build_marker
+from chronik.storage import reading
+from chronik.storage.log import PartitionLog
 from chronik.tiering.uploader import wanted_segments
 from tests.unit.tiering.support import TOPIC_ID, TP, tiered
 
@@ -306,3 +308,36 @@ async def test_a_leader_whose_log_is_shorter_than_the_remote_one_goes_on_behind_
         assert (log.log_start_offset, log.log_end_offset, world.partition.high_watermark) == (50, 50, 50)
         await world.fill(1)
         assert log.log_end_offset == 51
+
+
+async def test_records_that_leave_the_disk_while_they_are_read_come_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read in the disk's thread finds the next segment then, and a consumer would skip what is between."""
+    async with tiered(tmp_path) as world:
+        begun = world.clock.now_ms
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+
+        async def late_read(log_: PartitionLog, *args: int, **how: bool) -> reading.LogSlice:
+            await world.retain_locally()
+            return await reading.read_cold(log_, *args, **how)
+
+        find = reading.offset_for_timestamp
+
+        async def late_find(log_: PartitionLog, *args: int) -> reading.TimestampedOffset | None:
+            await world.retain_locally()
+            return await find(log_, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "read", late_read)
+            found = await world.partition.read(3, 500, 100)
+        assert world.partition.log.log_start_offset > 50
+        assert next(headers(b"".join(found.buffers)))[1].base_offset == 3
+    async with tiered(tmp_path / "second") as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        monkeypatch.setattr(reading, "offset_for_timestamp", late_find)
+        first = await world.partition.offset_for_timestamp(begun + 25)
+        assert first is not None
+        assert first.offset == 3
