@@ -14,13 +14,14 @@ from chronik.metadata.commands import Command, RemoteLog, SetRemoteLog
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
-from chronik.model import Unavailable
+from chronik.model import StorageError, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.replication.replica import Replica
 from chronik.tiering.manifest import (
     MANIFEST_BYTES_MAX,
     DamagedObject,
     RemoteManifest,
+    check_manifest,
     decode_manifest,
     encode,
     manifest_name,
@@ -172,7 +173,10 @@ class Catalog:
     async def _store(
         self, partition: Replica, leader_epoch: int, manifest: RemoteManifest, start_offset: int
     ) -> RemoteLog:
+        check_manifest(manifest, start_offset, manifest.segments[-1].end_offset)
         data = encode(manifest)
+        if len(data) > MANIFEST_BYTES_MAX:
+            raise StorageError(f"the manifest of {partition.tp} would have {len(data)} bytes")
         name = manifest_name(leader_epoch, manifest.segments[-1].end_offset, self.unique())
 
         async def whole() -> AsyncIterator[bytes]:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 READ_BYTES: Final = 512 * 1024
 """Read, checked and sent at a time: a few milliseconds of work."""
 SEGMENTS_A_COMMIT: Final = 8
+INDEX_ENTRIES_MAX: Final = 500_000
+"""Of one segment, whatever index.interval.bytes says: readers keep its index in memory."""
 
 
 class WantedSegment(NamedTuple):
@@ -32,6 +34,7 @@ class WantedSegment(NamedTuple):
 
     segment: Segment
     base_offset: int
+    """The end of what is before it in the store: segments without records are left out."""
     end_offset: int
     size_bytes: int
 
@@ -50,7 +53,8 @@ def wanted_segments(partition: Partition) -> list[WantedSegment]:
             continue
         if end > limit or segment.written_bytes < segment.size_bytes:
             break
-        found.append(WantedSegment(segment, max(begin, segment.base_offset), end, segment.size_bytes))
+        found.append(WantedSegment(segment, begin, end, segment.size_bytes))
+        begin = end
     return found
 
 
@@ -98,8 +102,8 @@ class Uploader:
         async with self._catalog.changing(partition):
             if partition.remote != before or partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("its remote log or its leader changed meanwhile")
-            if partition.log.log_start_offset > wanted[0].end_offset:
-                raise _Interrupted("its log starts behind it by now")
+            if partition.log.log_start_offset > wanted[0].base_offset:
+                raise _Interrupted("some of its records were deleted meanwhile")
             has_old = before is not None and before.start_offset < before.end_offset
             start = before.start_offset if before is not None and has_old else wanted[0].base_offset
             segments = (*manifest.segments, *added)
@@ -118,7 +122,7 @@ class Uploader:
 
     async def _copy(self, partition: Partition, leader_epoch: int, wanted: WantedSegment) -> SegmentCopy:
         name = segment_name(leader_epoch, wanted.base_offset, self._catalog.unique())
-        interval = partition.log.config.index_interval_bytes
+        interval = max(partition.log.config.index_interval_bytes, wanted.size_bytes // INDEX_ENTRIES_MAX)
         attempts: list[SegmentCopy] = []
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -139,7 +143,7 @@ class Uploader:
             touching = (
                 () if producers is None else producers.aborted_between(wanted.base_offset, wanted.end_offset)
             )
-            yield copy.finish(touching)
+            yield await partition.log.disk.run(IoThread.BACKGROUND, partial(copy.finish, touching))
 
         await self._catalog.door.put(self._catalog.path(partition, name), chunks)
         return attempts[-1]

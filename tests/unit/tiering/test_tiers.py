@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from chronik.metadata import commands as c
-from chronik.model import ErrorCode, RequestError, Unavailable
+from chronik.model import ChronikError, ErrorCode, RequestError, StorageError, Unavailable
 from chronik.objects.local import LocalObjects
 from chronik.records.batch import check_batch, headers
 from chronik.records.writer import build_marker
 from chronik.storage import reading
+from chronik.storage.index import TimeIndex
 from chronik.storage.log import PartitionLog
+from chronik.storage.producer_state import AbortedTxn
+from chronik.tiering import segment_copy, uploader
+from chronik.tiering.manifest import (
+    DamagedObject,
+    RemoteManifest,
+    RemoteSegment,
+    SegmentFooter,
+    decode_footer,
+    encode,
+)
 from chronik.tiering.uploader import wanted_segments
 from tests.unit.tiering.support import TOPIC_ID, TP, tiered
 
@@ -341,3 +355,91 @@ async def test_records_that_leave_the_disk_while_they_are_read_come_from_the_sto
         first = await world.partition.offset_for_timestamp(begun + 25)
         assert first is not None
         assert first.offset == 3
+
+
+class Hooked(LocalObjects):
+    """A store in which something happens after the first write."""
+
+    then: Callable[[], Awaitable[object]] | None = None
+
+    async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
+        await super().put(name, chunks)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+
+
+async def test_records_that_are_deleted_during_the_first_upload_stay_deleted(tmp_path: Path) -> None:
+    store = Hooked(tmp_path / "objects")
+    async with tiered(tmp_path, store) as world:
+        await world.fill(100)
+        store.then = lambda: world.partition.delete_records(5, world.clock.now_ms)
+        await world.uploader.upload(world.partition)
+        assert world.partition.log_start_offset == 5
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset > 50
+        assert await world.offsets() == list(range(5, 100))
+
+
+async def test_a_gap_between_segments_belongs_to_the_one_behind_it(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(40)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        await world.fill(60)
+        log_ = world.partition.log
+        first, end = log_.segments[0], log_.segments[1].base_offset
+        log_.replace_segments([first], None, end)  # as compaction does, had the topic been compacted
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        world.catalog.forget_missing(())
+        assert await world.offsets() == [*range(first.base_offset), *range(end, 100)]
+
+
+async def test_a_manifest_that_nobody_could_read_is_not_made_to_count(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        before = world.partition.remote
+        assert before is not None
+        manifest = await world.catalog.manifest(world.partition)
+        torn = RemoteManifest((manifest.segments[0], *manifest.segments[2:]), manifest.epochs)
+        with pytest.raises(ChronikError):
+            await world.catalog.commit(world.partition, 0, torn, 0, before.end_offset)
+        assert world.partition.remote == before
+
+
+def test_a_forged_footer_is_damaged() -> None:
+    """A checksum of 32 bits keeps out what is broken, not who means harm."""
+    index = SegmentFooter(b"", TimeIndex(0).encode(), ())
+    for footer in (
+        SegmentFooter(b"", struct.pack(">qi", 5, -1), ()),
+        SegmentFooter(struct.pack(">ii", 5, 100), b"", ()),
+        SegmentFooter(b"", b"", (AbortedTxn(1, 0, 2**63, 0),)),
+        SegmentFooter(b"", b"", (AbortedTxn(-1, 0, 5, 0),)),
+        index,
+    ):
+        data = encode(footer)
+        segment = RemoteSegment("x", 0, 10, 100, len(data), crc32c(data), 5)
+        if footer is index:
+            assert decode_footer(data, segment)[2] == ()
+        else:
+            with pytest.raises(DamagedObject):
+                decode_footer(data, segment)
+
+
+async def test_the_index_of_a_segment_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploader, "INDEX_ENTRIES_MAX", 3)
+    async with tiered(tmp_path, index_interval_bytes=0) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        manifest = await world.catalog.manifest(world.partition)
+        assert len(manifest.segments) > 3
+        assert all(one.footer_bytes < 150 for one in manifest.segments)
+        assert await world.offsets() == list(range(100))
+        monkeypatch.setattr(segment_copy, "FOOTER_BYTES_MAX", 20)
+        await world.fill(30)
+        with pytest.raises(StorageError):
+            await world.uploader.upload(world.partition)
