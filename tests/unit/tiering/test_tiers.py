@@ -15,11 +15,12 @@ from chronik.model import ChronikError, ErrorCode, RequestError, StorageError, U
 from chronik.objects.local import LocalObjects
 from chronik.records.batch import check_batch, headers
 from chronik.records.writer import build_marker
+from chronik.server.handlers.offset_for_leader_epoch import epoch_end
 from chronik.storage import reading
 from chronik.storage.index import TimeIndex
 from chronik.storage.log import PartitionLog
 from chronik.storage.producer_state import AbortedTxn
-from chronik.tiering import segment_copy, uploader
+from chronik.tiering import catalog, segment_copy, uploader
 from chronik.tiering.manifest import (
     DamagedObject,
     RemoteManifest,
@@ -28,6 +29,7 @@ from chronik.tiering.manifest import (
     decode_footer,
     encode,
 )
+from chronik.tiering.remote_logs import READS_MAX
 from chronik.tiering.uploader import wanted_segments
 from tests.unit.tiering.support import TOPIC_ID, TP, tiered
 
@@ -246,6 +248,50 @@ async def test_a_slow_store_delays_a_read_no_longer_than_it_may(tmp_path: Path) 
         )
 
 
+async def test_a_fetch_that_comes_again_joins_the_read_it_began(tmp_path: Path) -> None:
+    """The store is away for a while, and one consumer keeps asking: it must not use up all reads."""
+    gate = Gate(tmp_path / "objects")
+    async with tiered(tmp_path, gate) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        gate.opened.clear()
+        for _ in range(2 * READS_MAX):
+            assert (await world.partition.read(0, 500, 100, until=0.0)).size_bytes == 0
+        assert world.stats.reads == 1
+        gate.opened.set()
+        later = asyncio.get_running_loop().time() + 60
+        for offset in (0, 20):
+            assert (await world.partition.read(offset, 500, 100, until=later)).size_bytes > 0
+
+
+async def test_manifests_in_memory_are_bounded_by_their_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        monkeypatch.setattr(catalog, "SEGMENTS_KEPT", 1)
+        own = await world.catalog.manifest(world.partition)
+        assert len(own.segments) > 1
+        assert await world.catalog.manifest(world.partition) is own, "the last one is kept"
+        world.catalog.keep((b"another", 0), "x", own)
+        world.catalog.keep((b"another", 1), "x", own)
+        again = await world.catalog.manifest(world.partition)
+        assert again is not own
+        assert again == own
+
+
+async def test_two_clusters_with_long_ids_share_no_folder(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        roots = set()
+        for end in ("a", "b"):
+            world.metadata.state.cluster_id = 60 * "x" + end
+            roots.add(world.catalog.root)
+        assert len(roots) == 2
+
+
 async def test_offsets_by_time_and_epochs_reach_over_both_tiers(tmp_path: Path) -> None:
     async with tiered(tmp_path) as world:
         begun = world.clock.now_ms
@@ -322,6 +368,20 @@ async def test_a_leader_whose_log_is_shorter_than_the_remote_one_goes_on_behind_
         assert (log.log_start_offset, log.log_end_offset, world.partition.high_watermark) == (50, 50, 50)
         await world.fill(1)
         assert log.log_end_offset == 51
+
+
+async def test_epochs_of_remote_records_are_known_when_the_local_log_is_empty(tmp_path: Path) -> None:
+    """A consumer that hears of another end would take it for truncation, and read everything again."""
+    async with tiered(tmp_path) as world:
+        await world.fill(30)
+        world.bump_epoch()
+        await world.fill(30)
+        world.partition.log.roll(60)
+        await world.uploader.upload(world.partition)
+        world.partition.log.restart_at(60)  # as a replica that was behind, and leads now
+        world.bump_epoch()
+        assert await epoch_end(world.partition, 0) == (0, 30)
+        assert await epoch_end(world.partition, 1) == (1, 60)
 
 
 async def test_records_that_leave_the_disk_while_they_are_read_come_from_the_store(
