@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Container, Coroutine
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -31,7 +32,10 @@ from chronik.tiering.manifest import (
 __all__ = ["EMPTY", "Catalog", "Key"]
 
 EMPTY: Final = RemoteManifest()
-MANIFESTS_KEPT: Final = 1000
+SEGMENTS_KEPT: Final = 200_000
+"""Segments in all manifests that are kept in memory, some 100 MB. The one that was read last always is."""
+ID_BYTES_MAX: Final = 31
+"""Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""
 _FORMAT: Final = "v1"
 Key: TypeAlias = tuple[bytes, int]
 
@@ -56,6 +60,7 @@ class Catalog:
         self._rng = rng
         self._manifests: OrderedDict[Key, tuple[str, RemoteManifest]] = OrderedDict()
         """With the names of their objects; least recently used first."""
+        self._segments_kept = 0
         self._locks: dict[Key, asyncio.Lock] = {}
 
     # --- names -------------------------------------------------------------------------------------
@@ -66,9 +71,12 @@ class Catalog:
         cluster_id = self.metadata.state.cluster_id
         if cluster_id is None:
             raise Unavailable("The cluster has no id yet.")
-        # An id may have characters that names of objects must not have.
+        # An id may have characters that names of objects must not have, and any length. Two clusters must
+        # never share a folder: each would remove what the other has there.
         readable = "".join(one if one.isalnum() and one.isascii() else "_" for one in cluster_id)[:40]
-        return f"chronik-{_FORMAT}-{readable}-{cluster_id.encode().hex()[:64]}"
+        data = cluster_id.encode()
+        unique = data.hex() if len(data) <= ID_BYTES_MAX else sha256(data).hexdigest()
+        return f"chronik-{_FORMAT}-{readable}-{unique}"
 
     def topic_folder(self, topic_id: UUID) -> str:
         return f"{self.root}/{topic_id.hex}"
@@ -102,14 +110,20 @@ class Catalog:
         except DamagedObject as error:
             self.stats.damaged += 1
             raise DamagedObject(f"the manifest of {partition.tp} is damaged: {error}") from None
-        self._keep(key, remote.manifest, found)
+        self.keep(key, remote.manifest, found)
         return found
 
-    def _keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
+    def keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
+        self._drop(key)
         self._manifests[key] = (name, manifest)
-        self._manifests.move_to_end(key)
-        while len(self._manifests) > MANIFESTS_KEPT:
-            self._manifests.popitem(last=False)
+        self._segments_kept += len(manifest.segments)
+        while self._segments_kept > SEGMENTS_KEPT and len(self._manifests) > 1:
+            self._drop(next(iter(self._manifests)))
+
+    def _drop(self, key: Key) -> None:
+        dropped = self._manifests.pop(key, None)
+        if dropped is not None:
+            self._segments_kept -= len(dropped[1].segments)
 
     # --- changing ----------------------------------------------------------------------------------
 
@@ -124,7 +138,7 @@ class Catalog:
         for key in [key for key, lock in self._locks.items() if key not in known and not lock.locked()]:
             del self._locks[key]
         for key in [key for key in self._manifests if key not in known]:
-            del self._manifests[key]
+            self._drop(key)
 
     async def commit(
         self,
@@ -164,7 +178,7 @@ class Catalog:
             )
         )
         if after.manifest:
-            self._keep(_key(partition), after.manifest, manifest)
+            self.keep(_key(partition), after.manifest, manifest)
 
     def _known(self, partition: Replica, name: str) -> RemoteManifest | None:
         known = self._manifests.get(_key(partition))

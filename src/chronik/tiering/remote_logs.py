@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from chronik.metrics import TieringStats
 from chronik.model import ChronikError, ErrorCode, RequestError, Unavailable
@@ -19,7 +19,8 @@ from chronik.tiering.reader import RemoteReader
 __all__ = ["TieredLogs"]
 
 READS_MAX: Final = 256
-"""Reads that go on after their fetch was answered."""
+"""Reads under way, most of them for fetches that were answered without."""
+_Read: TypeAlias = tuple[bytes, int, int, int, bool]
 
 
 class TieredLogs:
@@ -30,6 +31,8 @@ class TieredLogs:
         self._reader = reader
         self._stats = stats
         self._tasks = Tasks("remote reads")
+        self._under_way: dict[_Read, asyncio.Task[LogSlice | RequestError]] = {}
+        """A consumer that was told to come again joins the read that it began."""
 
     async def stop(self) -> None:
         await self._tasks.close()
@@ -39,15 +42,9 @@ class TieredLogs:
     async def read(
         self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
     ) -> LogSlice:
-        reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
         if until is None:
-            return await reading
-        if len(self._tasks) >= READS_MAX:
-            reading.close()
-            raise RequestError(
-                ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
-            )
-        task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+            return await self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+        task = self._reading(partition, offset, bytes_max, min_one_batch)
         left = until - asyncio.get_running_loop().time()
         await asyncio.wait((task,), timeout=max(left, 0))
         if not task.done():
@@ -57,6 +54,22 @@ class TieredLogs:
         if isinstance(outcome, RequestError):
             raise outcome
         return outcome
+
+    def _reading(
+        self, partition: Partition, offset: int, bytes_max: int, min_one_batch: bool
+    ) -> asyncio.Task[LogSlice | RequestError]:
+        wanted = (partition.topic_id.bytes, partition.tp.partition, offset, bytes_max, min_one_batch)
+        task = self._under_way.get(wanted)
+        if task is None:
+            if len(self._under_way) >= READS_MAX:
+                raise RequestError(
+                    ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
+                )
+            reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+            task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+            self._under_way[wanted] = task
+            task.add_done_callback(lambda _: self._under_way.pop(wanted, None))
+        return task
 
     async def epochs(self, partition: Partition) -> EpochHistory:
         return await self._reader.epochs(partition)
@@ -94,7 +107,9 @@ class TieredLogs:
         manifest = await self._catalog.manifest(partition)
         kept = tuple(one for one in manifest.segments if one.end_offset > offset)
         if len(kept) < len(manifest.segments):
-            manifest = RemoteManifest(kept, manifest.epochs)
+            history = EpochHistory(manifest.epochs)
+            history.truncate_start(kept[0].base_offset)
+            manifest = RemoteManifest(kept, tuple(history.entries))
         await self._catalog.commit(partition, leader_epoch, manifest, offset, remote.end_offset)
 
 
