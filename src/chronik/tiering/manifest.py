@@ -65,6 +65,8 @@ class RemoteSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     footer_crc: int
     max_timestamp_ms: int
     """-1 if no batch has one."""
+    written_ms: int = -1
+    """When the local file was last written to: its age if no timestamp can be believed."""
 
     @property
     def size_bytes(self) -> int:

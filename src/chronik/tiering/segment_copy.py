@@ -86,7 +86,7 @@ class SegmentCopy:
             raise StorageError(f"its index and aborted transactions have more than {FOOTER_BYTES_MAX} bytes")
         return self._footer
 
-    def described(self) -> RemoteSegment:
+    def described(self, written_ms: int) -> RemoteSegment:
         return RemoteSegment(
             name=self._name,
             base_offset=self._base_offset,
@@ -95,4 +95,5 @@ class SegmentCopy:
             footer_bytes=len(self._footer),
             footer_crc=crc32c(self._footer),
             max_timestamp_ms=self._max_timestamp_ms,
+            written_ms=written_ms,
         )

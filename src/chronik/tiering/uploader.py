@@ -95,7 +95,9 @@ class Uploader:
         epochs = manifest.epochs
         for one in wanted:
             copy = await self._copy(partition, epoch, one)
-            added.append(copy.described())
+            disk, path = partition.log.disk, one.segment.path
+            written_ms = await disk.run(IoThread.BACKGROUND, partial(disk.modified_ms, path))
+            added.append(copy.described(written_ms))
             epochs = joined_epochs(epochs, copy.epochs)
             if partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("another epoch began")

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 from chronik.metadata import commands as c
+from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
@@ -18,6 +19,7 @@ from chronik.objects.door import ObjectDoor
 from chronik.objects.local import LocalObjects
 from chronik.objects.store import ObjectStore
 from chronik.records.reader import read_all_records
+from chronik.replication.manager import log_config
 from chronik.replication.partition import Partition
 from chronik.storage.store import LogStore
 from chronik.tiering.cache import ObjectCache
@@ -102,6 +104,12 @@ class Tiered:
 
     async def retain_locally(self) -> None:
         await cleaner(self.replicas, self.clock).retain()
+
+    def configure(self, **configs: object) -> None:
+        """Set configs of the topic, with underscores for dots; others are those it began with."""
+        given = {name.replace("_", "."): str(value) for name, value in {**CONFIGS, **configs}.items()}
+        config = TopicConfig.resolve(given)
+        self.partition.reconfigure(config, log_config(TOPIC, config))
 
     async def offsets(self, start: int | None = None) -> list[int]:
         """Of everything that a reader gets, in small steps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from chronik.tiering.manifest import (
 )
 from chronik.tiering.remote_logs import READS_MAX
 from chronik.tiering.uploader import wanted_segments
+from tests.unit.replication.support import put
 from tests.unit.tiering.support import TOPIC_ID, TP, tiered
 
 
@@ -184,6 +186,74 @@ async def test_retention_counts_both_tiers(tmp_path: Path) -> None:
         await world.retention.retain(world.partition)
         kept = sum(one.size_bytes for one in world.partition.log.segments)
         assert 4_000 <= kept < 6_100
+
+
+async def test_switching_off_keeps_what_retention_allows(tmp_path: Path) -> None:
+    """Only what the store alone has goes at once; local.retention.* do not count any more."""
+    async with tiered(tmp_path, retention_ms=-1, local_retention_bytes=4_000) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        start = world.partition.log.log_start_offset
+        assert 0 < start < 100
+        off = {"remote_storage_enable": "false", "remote_log_delete_on_disable": "true"}
+        world.configure(local_retention_bytes=0, retention_ms=-1, **off)
+        for _ in range(2):
+            await world.retention.retain(world.partition)
+            await world.retain_locally()
+        assert world.partition.log_start_offset == start
+        assert await world.offsets() == list(range(start, 100))
+        world.configure(retention_ms=0, **off)
+        world.clock.now_ms += 1_000
+        for _ in range(3):
+            await world.retention.retain(world.partition)
+            await world.retain_locally()
+        assert world.partition.log_start_offset == world.partition.log.log_start_offset == 100
+        assert not world.partition.is_tiered
+
+
+async def test_a_remote_log_that_is_neither_fed_nor_removed_goes_with_retention(tmp_path: Path) -> None:
+    async with tiered(tmp_path, retention_ms=-1) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        world.configure(remote_storage_enable="false", retention_ms=0)
+        world.clock.now_ms += 1_000
+        for _ in range(3):
+            await world.retention.retain(world.partition)
+            await world.retain_locally()
+        assert world.partition.log_start_offset == world.partition.log.log_start_offset == 100
+
+
+async def test_a_topic_that_is_compacted_by_now_loses_nothing_by_age(tmp_path: Path) -> None:
+    async with tiered(tmp_path, retention_ms=-1) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        world.configure(retention_ms=0, cleanup_policy="compact")
+        world.clock.now_ms += 1_000
+        await world.retention.retain(world.partition)
+        assert world.partition.log_start_offset == 0
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, -1])
+async def test_remote_records_without_a_time_age_from_their_last_write(
+    tmp_path: Path, timestamp_ms: int
+) -> None:
+    async with tiered(tmp_path, retention_ms=3_600_000) as world:
+        world.clock.now_ms = int(time.time() * 1000)
+        for _ in range(100):
+            put(world.partition, (b"key", b"v" * 80), now_ms=timestamp_ms)
+        await world.settle()
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset > 50
+        world.clock.now_ms += 60_000
+        await world.retention.retain(world.partition)
+        assert world.partition.log_start_offset == 0
+        world.clock.now_ms += 3_600_000
+        await world.retention.retain(world.partition)
+        assert world.partition.log_start_offset > 50
 
 
 async def test_bytes_of_the_store_are_not_trusted(tmp_path: Path) -> None:
