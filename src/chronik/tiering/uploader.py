@@ -67,21 +67,26 @@ class Uploader:
         self._catalog = catalog
         self._stats = stats
 
-    async def upload(self, partition: Partition) -> bool:
-        """Put what is wanted into the store and make it count. Whether objects may be left over."""
+    async def upload(self, partition: Partition) -> None:
+        """Put everything that is wanted into the store."""
+        while await self.upload_some(partition):
+            pass
+
+    async def upload_some(self, partition: Partition) -> bool:
+        """Put the next few segments into the store and make them count. Whether there are more to upload."""
         await partition.log.load()
-        while wanted := wanted_segments(partition)[:SEGMENTS_A_COMMIT]:
-            try:
-                await self._upload(partition, wanted)
-            except _Interrupted as reason:
-                log.info("%s: an upload is given up: %s", partition.tp, reason)
-                return True
-            except SegmentDamage as damage:
-                partition.log.will_be_repaired(damage)
-                raise StorageError(f"{damage}; it is not put into the object store") from None
-            if not partition.is_leader or partition.config.remote_log_copy_disable:
-                break
-        return False
+        wanted = wanted_segments(partition)
+        if not wanted:
+            return False
+        try:
+            await self._upload(partition, wanted[:SEGMENTS_A_COMMIT])
+        except _Interrupted as reason:
+            log.info("%s: an upload is given up: %s", partition.tp, reason)
+            return False
+        except SegmentDamage as damage:
+            partition.log.will_be_repaired(damage)
+            raise StorageError(f"{damage}; it is not put into the object store") from None
+        return bool(wanted_segments(partition))
 
     async def _upload(self, partition: Partition, wanted: list[WantedSegment]) -> None:
         epoch, before = partition.leader_epoch, partition.remote

@@ -191,7 +191,8 @@ async def test_a_write_that_is_given_up_keeps_its_file_open_until_its_thread_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of a file that was closed too early may be that of another one: a socket, or the WAL."""
-    entered, released, fsync = threading.Event(), threading.Event(), os.fsync
+    entered, released, looked = threading.Event(), threading.Event(), threading.Event()
+    fsync = os.fsync
     seen: list[bool] = []
     store = LocalObjects(tmp_path)
     await store.put("a/first", whole(b"x")())
@@ -201,6 +202,7 @@ async def test_a_write_that_is_given_up_keeps_its_file_open_until_its_thread_is_
             entered.set()
             released.wait(30)
             seen.append(Path(f"/proc/self/fd/{file}").exists())
+            looked.set()
             if not seen[-1]:
                 return
         fsync(file)
@@ -214,8 +216,7 @@ async def test_a_write_that_is_given_up_keeps_its_file_open_until_its_thread_is_
     for _ in range(8):
         await store.listed("a")  # the other threads had time to close it
     released.set()
-    while not seen or any((tmp_path / "a").glob(".part-*")):
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(looked.wait, 30)
     assert seen == [True]
 
 
@@ -236,7 +237,8 @@ async def test_folders_of_an_object_are_synced_before_it_counts(
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["http://me:secret@host:9000", "https://host/?token=secret", "host:9000", "ftp://host", "http://"]
+    "endpoint",
+    ["http://me:secret@host:9000", "https://host/?token=secret", "host:9000", "ftp://host", "http://"],
 )
 def test_an_endpoint_is_a_plain_url_without_credentials(endpoint: str) -> None:
     with pytest.raises(Exception, match="plain URL") as told:

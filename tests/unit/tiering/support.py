@@ -10,8 +10,8 @@ from pathlib import Path
 from uuid import UUID
 
 from chronik.metadata import commands as c
-from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.state import ClusterState
+from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
 from chronik.model import RequestError, TopicPartition, Unavailable
