@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from chronik.metrics import TieringStats
 from chronik.model import ChronikError, ErrorCode, RequestError, Unavailable
@@ -18,8 +18,12 @@ from chronik.tiering.reader import RemoteReader
 
 __all__ = ["TieredLogs"]
 
+T = TypeVar("T")
+
 READS_MAX: Final = 256
 """Reads under way, most of them for fetches that were answered without."""
+LOOK_UP_SECONDS: Final = 20.0
+"""Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients give up after 30 s, and ask again."""
 _Read: TypeAlias = tuple[bytes, int, int, int, bool]
 
 
@@ -72,13 +76,13 @@ class TieredLogs:
         return task
 
     async def epochs(self, partition: Partition) -> EpochHistory:
-        return await self._reader.epochs(partition)
+        return await _in_time(partition, self._reader.epochs(partition))
 
     async def offset_for_timestamp(self, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
-        return await self._reader.offset_for_timestamp(partition, timestamp_ms)
+        return await _in_time(partition, self._reader.offset_for_timestamp(partition, timestamp_ms))
 
     async def max_timestamp(self, partition: Partition) -> int:
-        return await self._reader.max_timestamp(partition)
+        return await _in_time(partition, self._reader.max_timestamp(partition))
 
     # --- deleting ----------------------------------------------------------------------------------
 
@@ -111,6 +115,17 @@ class TieredLogs:
             history.truncate_start(kept[0].base_offset)
             manifest = RemoteManifest(kept, tuple(history.entries))
         await self._catalog.commit(partition, leader_epoch, manifest, offset, remote.end_offset)
+
+
+async def _in_time(partition: Partition, looking: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            return await looking
+    except TimeoutError:
+        raise RequestError(
+            ErrorCode.kafka_storage_error,
+            f"{partition.tp}: the object store did not answer within {LOOK_UP_SECONDS:g} s",
+        ) from None
 
 
 async def _outcome(reading: Coroutine[Any, Any, LogSlice]) -> LogSlice | RequestError:

@@ -21,7 +21,7 @@ from chronik.storage import reading
 from chronik.storage.index import TimeIndex
 from chronik.storage.log import PartitionLog
 from chronik.storage.producer_state import AbortedTxn
-from chronik.tiering import catalog, segment_copy, uploader
+from chronik.tiering import catalog, remote_logs, segment_copy, uploader
 from chronik.tiering.manifest import (
     DamagedObject,
     RemoteManifest,
@@ -316,6 +316,29 @@ async def test_a_slow_store_delays_a_read_no_longer_than_it_may(tmp_path: Path) 
         assert again.size_bytes in (0, found.size_bytes), (
             "what is in memory may be found even without waiting"
         )
+
+
+async def test_looking_up_an_offset_takes_no_longer_than_a_client_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path / "objects")
+    monkeypatch.setattr(remote_logs, "LOOK_UP_SECONDS", 0.01)
+    async with tiered(tmp_path, gate) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        world.catalog.forget_missing(())
+        gate.opened.clear()
+        for look_up in (
+            world.partition.epochs(),
+            world.partition.offset_for_timestamp(0),
+            world.partition.offset_of_max_timestamp(),
+        ):
+            with pytest.raises(RequestError) as slow:
+                await look_up
+            assert slow.value.code == ErrorCode.kafka_storage_error
+            assert "within 0.01 s" in str(slow.value)
+        gate.opened.set()
 
 
 async def test_a_fetch_that_comes_again_joins_the_read_it_began(tmp_path: Path) -> None:
