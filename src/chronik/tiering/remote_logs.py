@@ -23,7 +23,7 @@ T = TypeVar("T")
 READS_MAX: Final = 256
 """Reads under way, most of them for fetches that were answered without."""
 LOOK_UP_SECONDS: Final = 20.0
-"""Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients give up after 30 s, and ask again."""
+"""Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients ask again after 30 s."""
 _Read: TypeAlias = tuple[bytes, int, int, int, bool]
 
 

@@ -596,3 +596,19 @@ async def test_the_index_of_a_segment_is_bounded(tmp_path: Path, monkeypatch: py
         await world.fill(30)
         with pytest.raises(StorageError):
             await world.uploader.upload(world.partition)
+
+
+async def test_what_the_local_disk_lost_comes_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other replica has it, so readers would skip it."""
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        second = world.partition.log.segments[1]
+        data = bytearray(second.path.read_bytes())
+        data[300:900] = bytes(600)
+        second.path.write_bytes(data)
+        monkeypatch.setattr(reading, "read_now", lambda *args, **how: None)  # it looks at no checksums
+        assert await world.offsets() == list(range(100))
+        assert world.stats.reads > 0
