@@ -11,11 +11,11 @@ from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from chronik.metadata.commands import Command, RemoteLog, SetRemoteLog
+from chronik.metadata.commands import Command, Noop, RemoteLog, SetRemoteLog
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
-from chronik.model import StorageError, Unavailable
+from chronik.model import ErrorCode, RequestError, StorageError, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.replication.replica import Replica
 from chronik.tiering.manifest import (
@@ -62,6 +62,8 @@ class Catalog:
         """With the names of their objects; least recently used first."""
         self._segments_kept = 0
         self._locks: dict[Key, asyncio.Lock] = {}
+        self._unanswered: set[Key] = set()
+        """Partitions whose last change may count or not."""
 
     # --- names -------------------------------------------------------------------------------------
 
@@ -129,14 +131,22 @@ class Catalog:
 
     @asynccontextmanager
     async def changing(self, partition: Replica) -> AsyncIterator[None]:
-        """Held by who changes a partition's remote log, or the start of its log, on the leader."""
-        async with self._locks.setdefault(_key(partition), asyncio.Lock()):
+        """Held by who changes a partition's remote log, or the start of its log, on the leader.
+
+        What an earlier change that got no answer came to is known inside: it could undo a deletion later.
+        """
+        key = _key(partition)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key in self._unanswered:
+                await self.metadata.submit(Noop())
+                self._unanswered.discard(key)
             yield
 
     def forget_missing(self, known: Container[Key]) -> None:
         """Drop what is kept of partitions that have no replica here any more."""
         for key in [key for key, lock in self._locks.items() if key not in known and not lock.locked()]:
             del self._locks[key]
+        self._unanswered = {key for key in self._unanswered if key in known}
         for key in [key for key in self._manifests if key not in known]:
             self._drop(key)
 
@@ -168,17 +178,26 @@ class Catalog:
             )
         else:
             after = await self._store(partition, leader_epoch, manifest, start_offset)
-        await self.metadata.submit(
-            SetRemoteLog(
-                topic_id=partition.topic_id,
-                partition=partition.tp.partition,
-                leader_epoch=leader_epoch,
-                previous=previous,
-                remote=after,
-            )
+        command = SetRemoteLog(
+            topic_id=partition.topic_id,
+            partition=partition.tp.partition,
+            leader_epoch=leader_epoch,
+            previous=previous,
+            remote=after,
         )
+        await self._submit(_key(partition), command)
         if after.manifest:
             self.keep(_key(partition), after.manifest, manifest)
+
+    async def _submit(self, key: Key, command: SetRemoteLog) -> None:
+        self._unanswered.add(key)
+        try:
+            await self.metadata.submit(command)
+        except RequestError as error:
+            if error.code != ErrorCode.request_timed_out:
+                self._unanswered.discard(key)  # refused
+            raise
+        self._unanswered.discard(key)
 
     def _known(self, partition: Replica, name: str) -> RemoteManifest | None:
         known = self._manifests.get(_key(partition))

@@ -14,7 +14,7 @@ from chronik.metadata.state import ClusterState
 from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
-from chronik.model import RequestError, TopicPartition, Unavailable
+from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.objects.local import LocalObjects
 from chronik.objects.store import ObjectStore
@@ -50,11 +50,20 @@ class Metadata:
         self.state = ClusterState()
         self.partitions: list[Partition] = []
         self.is_gone = False
+        self.is_silent = False
+        """The next commands get no answer; they are applied before the first one that does."""
+        self._unanswered: list[c.Command] = []
         self.submitted: list[c.Command] = []
 
     async def submit(self, command: c.Command) -> Outcome:
         if self.is_gone:
             raise Unavailable("nobody leads the metadata log")
+        if self.is_silent:
+            self._unanswered.append(command)
+            raise RequestError(ErrorCode.request_timed_out, "the metadata log did not answer")
+        for late in self._unanswered:
+            self.apply(late)
+        self._unanswered.clear()
         return self.apply(command)
 
     def apply(self, command: c.Command) -> Outcome:

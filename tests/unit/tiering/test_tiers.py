@@ -31,7 +31,7 @@ from chronik.tiering.manifest import (
     encode,
 )
 from chronik.tiering.remote_logs import READS_MAX
-from chronik.tiering.uploader import wanted_segments
+from chronik.tiering.uploader import SEGMENTS_A_COMMIT, wanted_segments
 from tests.unit.replication.support import put
 from tests.unit.tiering.support import TOPIC_ID, TP, tiered
 
@@ -533,6 +533,22 @@ async def test_records_that_are_deleted_during_the_first_upload_stay_deleted(tmp
         await world.retain_locally()
         assert world.partition.log.log_start_offset > 50
         assert await world.offsets() == list(range(5, 100))
+
+
+async def test_an_upload_that_counts_late_brings_no_deleted_records_back(tmp_path: Path) -> None:
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        world.metadata.is_silent = True
+        with pytest.raises(RequestError):
+            await world.uploader.upload(world.partition)
+        world.metadata.is_silent = False
+        end = wanted_segments(world.partition)[SEGMENTS_A_COMMIT - 1 :][:1] or wanted_segments(
+            world.partition
+        )
+        deleted = end[-1].end_offset
+        await world.partition.delete_records(deleted, world.clock.now_ms)
+        await world.metadata.submit(c.Noop())
+        assert world.partition.log_start_offset == deleted
 
 
 async def test_a_gap_between_segments_belongs_to_the_one_behind_it(tmp_path: Path) -> None:
