@@ -1,4 +1,4 @@
-"""A fetch of partitions whose records are in an object store that does not answer."""
+"""Answers about partitions whose records are in an object store, which may not answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from chronik.metadata.commands import RemoteLog
+from chronik.model import TopicPartition
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
 from chronik.replication.partition import Partition
 from chronik.storage.reading import EMPTY, LogSlice
 from chronik.wire.api import ApiKey
 from chronik.wire.schema import encode_request
 from tests.unit.server.live import live
+from tests.unit.server.test_produce_refusals import produce
 
 PARTITIONS = 40
 
@@ -46,3 +51,15 @@ async def test_a_store_that_hangs_for_one_partition_leaves_the_others_time(
     assert 0.05 < patiences[0] <= 0.1
     assert 0 < patiences[1] <= 0.02, "enough for what is in memory"
     assert sum(max(one, 0) for one in patiences) < 0.7, "and all of them together take not much longer"
+
+
+async def test_a_produce_answer_says_where_the_whole_log_starts(tmp_path: Path) -> None:
+    """Not where it starts on the local disk: a producer takes what is before that for deleted."""
+    async with live(tmp_path) as node:
+        await node.topic("t")
+        partition = node.node.parts.replicas.leader(TopicPartition("t", 0))
+        batch = bytes(build_batch([Record(key=b"k", value=b"v")] * 10))
+        assert (await produce(node, 9, "t", batch)).log_start_offset == 0
+        await partition.log.advance_start(5)
+        partition.remote = RemoteLog(start_offset=2, end_offset=5, manifest="m", manifest_bytes=1)
+        assert (await produce(node, 9, "t", batch)).log_start_offset == 2
