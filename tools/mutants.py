@@ -39,8 +39,8 @@ MUTANTS = (
         "a local copy goes before the object store has it",
         "tiered",
         "cleaning/cleaner.py",
-        "    return local, min(partition.high_watermark, 0 if remote is None else remote.end_offset)\n",
-        "    return local, partition.high_watermark\n",
+        "    limit = min(partition.high_watermark, 0 if remote is None else remote.end_offset)\n",
+        "    limit = partition.high_watermark\n",
         is_quick=True,
     ),
     Mutant(

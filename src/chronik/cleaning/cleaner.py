@@ -163,7 +163,7 @@ class Cleaner:
         await log_.load()
         if start == log_.log_end_offset and log_.segments[-1].size_bytes:
             log_.roll(start)  # the active segment is past its time too
-        local = "local." if partition.is_tiered else ""
+        local = "local." if partition.is_tiered and config.remote_storage_enable else ""
         log_deletion(
             log_,
             start,
@@ -201,9 +201,12 @@ def _wanted(partition: Partition) -> tuple[Retention, int]:
     is_empty = remote is None or remote.start_offset == remote.end_offset
     if not partition.is_tiered or (is_empty and config.remote_log_copy_disable):
         return total, partition.high_watermark
+    limit = min(partition.high_watermark, 0 if remote is None else remote.end_offset)
+    if not config.remote_storage_enable or config.remote_log_copy_disable:
+        return total, limit  # as Kafka: local.retention.* count while segments go to the store
     local_ms, local_bytes = config.local_retention_ms, config.local_retention_bytes
     local = Retention(
         retention_ms=total.retention_ms if local_ms == LOCAL_IS_TOTAL else local_ms,
         retention_bytes=total.retention_bytes if local_bytes == LOCAL_IS_TOTAL else local_bytes,
     )
-    return local, min(partition.high_watermark, 0 if remote is None else remote.end_offset)
+    return local, limit

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +22,7 @@ T = TypeVar("T")
 _THREADS: Final = 4
 _UNFINISHED: Final = ".part-"
 """Begins the name of a file that is being written. No object's name begins with a dot."""
+_NO_FILE: Final = -1
 _GIVEN_UP_SECONDS: Final = 24 * 3600.0
 """An unfinished file that nobody wrote to for so long is removed by the next listing."""
 
@@ -37,16 +40,14 @@ class LocalObjects:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
-        target = self._root / name
-        unfinished = target.with_name(_UNFINISHED + uuid.uuid4().hex)
-        file = await self._run(lambda: _create(unfinished))
+        file = _Unfinished(self._root / name)
         try:
+            await self._run(file.create)
             async for chunk in chunks:
-                await self._run(lambda chunk=chunk: _write(file, chunk))  # type: ignore[misc]
-            await self._run(lambda: _finish(file, unfinished, target))
+                await self._run(partial(file.write, chunk))
+            await self._run(file.finish)
         except BaseException:
-            # Behind a write that may still be under way in a thread: closing first could hit another file.
-            self._threads.submit(_give_up, file, unfinished)
+            self._threads.submit(file.give_up)
             raise
 
     async def get(self, name: str, start: int, size: int) -> bytes:
@@ -65,34 +66,70 @@ class LocalObjects:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _create(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+class _Unfinished:
+    """A file that is being written. Blocking.
+
+    A caller that gives up does not end what a thread is doing for it. So the lock keeps the file open until
+    that thread is done: once it is closed, its number may be that of any other file of the process.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._path = target.with_name(_UNFINISHED + uuid.uuid4().hex)
+        self._lock = threading.Lock()
+        self._file = _NO_FILE
+        self._is_over = False
+        """Finished or given up: whatever still comes does nothing."""
+
+    def create(self) -> None:
+        with self._lock:
+            if not self._is_over:
+                _make_folder(self._path.parent)
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def write(self, chunk: bytes) -> None:
+        with self._lock:
+            view = memoryview(chunk)
+            while view and not self._is_over:
+                view = view[os.write(self._file, view) :]
+
+    def finish(self) -> None:
+        with self._lock:
+            if not self._is_over:
+                os.fsync(self._file)
+                self._close()
+                self._path.rename(self._target)
+                _sync_folder(self._target.parent)
+
+    def give_up(self) -> None:
+        with self._lock:
+            if self._file != _NO_FILE:
+                self._close()
+            self._is_over = True
+            self._path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        file, self._file, self._is_over = self._file, _NO_FILE, True
+        os.close(file)
 
 
-def _write(file: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(file, view) :]
+def _make_folder(folder: Path) -> None:
+    """Each folder that is new is on the disk before anything is in it."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        _sync_folder(one.parent)
 
 
-def _finish(file: int, unfinished: Path, target: Path) -> None:
-    os.fsync(file)
-    os.close(file)
-    unfinished.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _give_up(file: int, unfinished: Path) -> None:
-    try:
-        os.close(file)
-    except OSError:
-        pass  # `_finish` had closed it
-    unfinished.unlink(missing_ok=True)
 
 
 def _delete(root: Path, names: Sequence[str]) -> None:

@@ -50,6 +50,7 @@ def _store(options: ObjectStoreOptions) -> ObjectStore:
         return LocalObjects(path)
     if parts.scheme != "s3" or not parts.netloc:
         raise BadObjectStore("object_store is none of file:///folder and s3://bucket/prefix")
+    _check_endpoint(options.endpoint)
     if (options.access_key_id is None) != (options.secret_access_key is None):
         raise BadObjectStore(
             "object_store_access_key_id and object_store_secret_access_key belong together: set both"
@@ -65,3 +66,16 @@ def _store(options: ObjectStoreOptions) -> ObjectStore:
         secret_access_key=options.secret_access_key,
         timeout_s=options.timeout_s,
     )
+
+
+def _check_endpoint(endpoint: str | None) -> None:
+    """It is shown in errors and by `chronik config`, so it must hold no credentials."""
+    if endpoint is None:
+        return
+    parts = urlsplit(endpoint)
+    is_plain = parts.username is None and not parts.query and not parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        raise BadObjectStore(
+            "object_store_endpoint is a plain URL such as https://s3.example.com:9000: credentials are "
+            "settings of their own"
+        )

@@ -58,7 +58,7 @@ class S3Objects:
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
         import obstore
 
-        with _told(self._secrets):
+        with _with_our_errors(self._secrets):
             await obstore.put_async(
                 self._store, name, chunks, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
             )
@@ -66,21 +66,21 @@ class S3Objects:
     async def get(self, name: str, start: int, size: int) -> bytes:
         import obstore
 
-        with _told(self._secrets):
+        with _with_our_errors(self._secrets):
             return bytes(await obstore.get_range_async(self._store, name, start=start, length=size))
         raise AssertionError("an error was told")
 
     async def delete(self, names: Sequence[str]) -> None:
         import obstore
 
-        with _told(self._secrets, is_missing_fine=True):
+        with _with_our_errors(self._secrets, is_missing_fine=True):
             await obstore.delete_async(self._store, list(names))
 
     async def listed(self, prefix: str) -> list[StoredObject]:
         import obstore
 
         found: list[StoredObject] = []
-        with _told(self._secrets):
+        with _with_our_errors(self._secrets):
             async for page in obstore.list(self._store, prefix, chunk_size=1000):
                 for one in page:
                     modified_ms = int(one["last_modified"].timestamp() * 1000)
@@ -92,7 +92,7 @@ class S3Objects:
     async def folders(self, prefix: str) -> list[str]:
         import obstore
 
-        with _told(self._secrets):
+        with _with_our_errors(self._secrets):
             found = await obstore.list_with_delimiter_async(self._store, prefix)
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"])[:LIST_MAX]
 
@@ -101,7 +101,7 @@ class S3Objects:
 
 
 @contextmanager
-def _told(secrets: Sequence[str], *, is_missing_fine: bool = False) -> Iterator[None]:
+def _with_our_errors(secrets: Sequence[str], *, is_missing_fine: bool = False) -> Iterator[None]:
     """Turns the library's errors into ours: short, and without what was told in confidence."""
     from obstore import exceptions
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.links.frames import Data
 from chronik.links.link import Link
+from chronik.log_lines import RepeatingLine
 from chronik.model import (
     NO_EPOCH,
     ChronikError,
@@ -31,7 +33,12 @@ from chronik.storage import reading
 from chronik.storage.deletion_lines import age_text, log_deletion
 from chronik.storage.disk import IoThread
 from chronik.storage.epochs import EpochHistory
+from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.reading import LogSlice, TimestampedOffset
+
+_served_from_store = RepeatingLine(
+    logging.getLogger(__name__), logging.WARNING, "%s: %s; the object store has the records"
+)
 
 ACKS_ALL: Final = -1
 
@@ -239,15 +246,20 @@ class Partition(Replica):
         until: float | None = None,
     ) -> LogSlice:
         """`until`: when to give up on a slow object store, by the loop's clock."""
-        if self.remote is not None and self._is_remote(offset):
-            logs = self._context.remote_logs
-            return await logs.read(self, offset, bytes_max, min_one_batch=min_one_batch, until=until)
-        return await self.read_local(offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
-
-    async def read_local(
-        self, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
-    ) -> LogSlice:
-        return await reading.read(self.log, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
+        remote = self.remote
+        if remote is None or not self._is_remote(offset):
+            is_stored = remote is not None and remote.start_offset <= offset < remote.end_offset
+            how = {"min_one_batch": min_one_batch, "is_elsewhere": is_stored}
+            try:
+                found = await reading.read(self.log, offset, bytes_max, limit_offset, **how)
+            except SegmentDamage as damage:
+                _served_from_store(self.tp, self.tp, damage)
+            else:
+                # Local retention may have taken the records meanwhile: what was read is behind them then.
+                if self.remote is None or not self._is_remote(offset):
+                    return found
+        logs = self._context.remote_logs
+        return await logs.read(self, offset, bytes_max, min_one_batch=min_one_batch, until=until)
 
     def _is_remote(self, offset: int) -> bool:
         """Whether only the object store has the record."""
@@ -265,11 +277,15 @@ class Partition(Replica):
         self, timestamp: int, limit_offset: int | None = None
     ) -> TimestampedOffset | None:
         limit = self.high_watermark if limit_offset is None else limit_offset
-        if self.log_start_offset < self.log.log_start_offset:
-            found = await self._context.remote_logs.offset_for_timestamp(self, timestamp)
-            if found is not None:
-                return found if found.offset < limit else None
-        return await reading.offset_for_timestamp(self.log, timestamp, limit)
+        while True:
+            local_start = self.log.log_start_offset
+            if self.log_start_offset < local_start:
+                found = await self._context.remote_logs.offset_for_timestamp(self, timestamp)
+                if found is not None:
+                    return found if found.offset < limit else None
+            found = await reading.offset_for_timestamp(self.log, timestamp, limit)
+            if self.remote is None or self.log.log_start_offset == local_start:
+                return found  # else local retention has taken records that nobody looked at
 
     async def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         found = await reading.offset_of_max_timestamp(self.log)

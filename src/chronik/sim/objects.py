@@ -1,6 +1,7 @@
 """An object store that all hosts of a simulated world share: slow, failing, and cut off at times.
 
-What fails may have happened all the same, as with a real store: the answer was lost.
+What fails may have happened all the same, as with a real store: the answer was lost. What its caller gave up
+may happen later.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from chronik.objects.store import ObjectMissing, ObjectStoreError, StoredObject
 
 _NEVER_SECONDS: Final = 1e6
 _CHUNK_SECONDS: Final = 0.002
+_LATE_SECONDS_MAX: Final = 10.0
+"""How long after its caller gave up a write may still happen."""
 
 
 class SimObjects:
@@ -63,8 +66,15 @@ class SimObjectsView:
         async for chunk in chunks:
             parts.append(bytes(chunk))
             await asyncio.sleep(_CHUNK_SECONDS * self._store.slowness)
-        is_lost = await self._turn()
-        self._store.objects[name] = b"".join(parts)
+        data, store = b"".join(parts), self._store
+        try:
+            is_lost = await self._turn()
+        except asyncio.CancelledError:
+            if store.rng.random() < 0.5:
+                delay = store.rng.random() * _LATE_SECONDS_MAX
+                asyncio.get_running_loop().call_later(delay, store.objects.__setitem__, name, data)
+            raise
+        store.objects[name] = data
         self._answer(is_lost)
 
     async def get(self, name: str, start: int, size: int) -> bytes:

@@ -123,7 +123,7 @@ class TimeIndex:
         if len(data) % TIME_ENTRY.size:
             return None
         index = cls(base_offset)
-        last_offset = last_timestamp = -1
+        last_offset, last_timestamp = 0, -1
         for timestamp, offset in TIME_ENTRY.iter_unpack(data):
             if offset < last_offset or timestamp < last_timestamp:
                 return None

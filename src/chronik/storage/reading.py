@@ -81,16 +81,25 @@ def _read_now(
 
 
 async def read_cold(
-    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
+    log_: PartitionLog,
+    offset: int,
+    bytes_max: int,
+    limit_offset: int,
+    *,
+    min_one_batch: bool = True,
+    is_elsewhere: bool = False,
 ) -> LogSlice:
     """Read in the disk's read thread. Damaged records that another replica has are neither served nor
-    skipped: the reader gets not_leader_or_follower, so that it looks for another leader."""
+    skipped: the reader gets not_leader_or_follower, so that it looks for another leader. Nor are those that
+    the caller can get elsewhere: it gets SegmentDamage."""
     from_files = partial(_from_files, log_, offset, bytes_max, limit_offset, min_one_batch, waiting=True)
     try:
         found = await log_.disk.run(IoThread.READ, from_files)
     except SegmentDamage as damage:
         if log_.will_be_repaired(damage):
             raise RequestError(ErrorCode.not_leader_or_follower, f"{log_.tp}: {damage}") from None
+        if is_elsewhere:
+            raise
         found = await log_.disk.run(IoThread.READ, partial(from_files, past_damage=True))
     if found is None:
         return _from_tail(log_.tail, offset, bytes_max, limit_offset, min_one_batch)
@@ -98,12 +107,19 @@ async def read_cold(
 
 
 async def read(
-    log_: PartitionLog, offset: int, bytes_max: int, limit_offset: int, *, min_one_batch: bool = True
+    log_: PartitionLog,
+    offset: int,
+    bytes_max: int,
+    limit_offset: int,
+    *,
+    min_one_batch: bool = True,
+    is_elsewhere: bool = False,
 ) -> LogSlice:
     found = read_now(log_, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
     if found is not None:
         return found
-    return await read_cold(log_, offset, bytes_max, limit_offset, min_one_batch=min_one_batch)
+    how = {"min_one_batch": min_one_batch, "is_elsewhere": is_elsewhere}
+    return await read_cold(log_, offset, bytes_max, limit_offset, **how)
 
 
 class BatchRun(NamedTuple):

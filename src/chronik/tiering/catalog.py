@@ -7,20 +7,22 @@ import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Container, Coroutine
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from chronik.metadata.commands import Command, RemoteLog, SetRemoteLog
+from chronik.metadata.commands import Command, Noop, RemoteLog, SetRemoteLog
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
-from chronik.model import Unavailable
+from chronik.model import ErrorCode, RequestError, StorageError, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.replication.replica import Replica
 from chronik.tiering.manifest import (
     MANIFEST_BYTES_MAX,
     DamagedObject,
     RemoteManifest,
+    check_manifest,
     decode_manifest,
     encode,
     manifest_name,
@@ -30,7 +32,10 @@ from chronik.tiering.manifest import (
 __all__ = ["EMPTY", "Catalog", "Key"]
 
 EMPTY: Final = RemoteManifest()
-MANIFESTS_KEPT: Final = 1000
+SEGMENTS_KEPT: Final = 200_000
+"""Segments in all manifests that are kept in memory, some 100 MB. The one that was read last always is."""
+ID_BYTES_MAX: Final = 31
+"""Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""
 _FORMAT: Final = "v1"
 Key: TypeAlias = tuple[bytes, int]
 
@@ -55,7 +60,10 @@ class Catalog:
         self._rng = rng
         self._manifests: OrderedDict[Key, tuple[str, RemoteManifest]] = OrderedDict()
         """With the names of their objects; least recently used first."""
+        self._segments_kept = 0
         self._locks: dict[Key, asyncio.Lock] = {}
+        self._unanswered: set[Key] = set()
+        """Partitions whose last change may count or not."""
 
     # --- names -------------------------------------------------------------------------------------
 
@@ -65,9 +73,12 @@ class Catalog:
         cluster_id = self.metadata.state.cluster_id
         if cluster_id is None:
             raise Unavailable("The cluster has no id yet.")
-        # An id may have characters that names of objects must not have.
+        # An id may have characters that names of objects must not have, and any length. Two clusters must
+        # never share a folder: each would remove what the other has there.
         readable = "".join(one if one.isalnum() and one.isascii() else "_" for one in cluster_id)[:40]
-        return f"chronik-{_FORMAT}-{readable}-{cluster_id.encode().hex()[:64]}"
+        data = cluster_id.encode()
+        unique = data.hex() if len(data) <= ID_BYTES_MAX else sha256(data).hexdigest()
+        return f"chronik-{_FORMAT}-{readable}-{unique}"
 
     def topic_folder(self, topic_id: UUID) -> str:
         return f"{self.root}/{topic_id.hex}"
@@ -101,29 +112,43 @@ class Catalog:
         except DamagedObject as error:
             self.stats.damaged += 1
             raise DamagedObject(f"the manifest of {partition.tp} is damaged: {error}") from None
-        self._keep(key, remote.manifest, found)
+        self.keep(key, remote.manifest, found)
         return found
 
-    def _keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
+    def keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
+        self._drop(key)
         self._manifests[key] = (name, manifest)
-        self._manifests.move_to_end(key)
-        while len(self._manifests) > MANIFESTS_KEPT:
-            self._manifests.popitem(last=False)
+        self._segments_kept += len(manifest.segments)
+        while self._segments_kept > SEGMENTS_KEPT and len(self._manifests) > 1:
+            self._drop(next(iter(self._manifests)))
+
+    def _drop(self, key: Key) -> None:
+        dropped = self._manifests.pop(key, None)
+        if dropped is not None:
+            self._segments_kept -= len(dropped[1].segments)
 
     # --- changing ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def changing(self, partition: Replica) -> AsyncIterator[None]:
-        """Held by who changes a partition's remote log, or the start of its log, on the leader."""
-        async with self._locks.setdefault(_key(partition), asyncio.Lock()):
+        """Held by who changes a partition's remote log, or the start of its log, on the leader.
+
+        What an earlier change that got no answer came to is known inside: it could undo a deletion later.
+        """
+        key = _key(partition)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key in self._unanswered:
+                await self.metadata.submit(Noop())
+                self._unanswered.discard(key)
             yield
 
     def forget_missing(self, known: Container[Key]) -> None:
         """Drop what is kept of partitions that have no replica here any more."""
         for key in [key for key, lock in self._locks.items() if key not in known and not lock.locked()]:
             del self._locks[key]
+        self._unanswered = {key for key in self._unanswered if key in known}
         for key in [key for key in self._manifests if key not in known]:
-            del self._manifests[key]
+            self._drop(key)
 
     async def commit(
         self,
@@ -153,17 +178,26 @@ class Catalog:
             )
         else:
             after = await self._store(partition, leader_epoch, manifest, start_offset)
-        await self.metadata.submit(
-            SetRemoteLog(
-                topic_id=partition.topic_id,
-                partition=partition.tp.partition,
-                leader_epoch=leader_epoch,
-                previous=previous,
-                remote=after,
-            )
+        command = SetRemoteLog(
+            topic_id=partition.topic_id,
+            partition=partition.tp.partition,
+            leader_epoch=leader_epoch,
+            previous=previous,
+            remote=after,
         )
+        await self._submit(_key(partition), command)
         if after.manifest:
-            self._keep(_key(partition), after.manifest, manifest)
+            self.keep(_key(partition), after.manifest, manifest)
+
+    async def _submit(self, key: Key, command: SetRemoteLog) -> None:
+        self._unanswered.add(key)
+        try:
+            await self.metadata.submit(command)
+        except RequestError as error:
+            if error.code != ErrorCode.request_timed_out:
+                self._unanswered.discard(key)  # refused
+            raise
+        self._unanswered.discard(key)
 
     def _known(self, partition: Replica, name: str) -> RemoteManifest | None:
         known = self._manifests.get(_key(partition))
@@ -172,7 +206,10 @@ class Catalog:
     async def _store(
         self, partition: Replica, leader_epoch: int, manifest: RemoteManifest, start_offset: int
     ) -> RemoteLog:
+        check_manifest(manifest, start_offset, manifest.segments[-1].end_offset)
         data = encode(manifest)
+        if len(data) > MANIFEST_BYTES_MAX:
+            raise StorageError(f"the manifest of {partition.tp} would have {len(data)} bytes")
         name = manifest_name(leader_epoch, manifest.segments[-1].end_offset, self.unique())
 
         async def whole() -> AsyncIterator[bytes]:

@@ -20,10 +20,14 @@ from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
 
 __all__ = [
+    "FOOTER_BYTES_MAX",
+    "MANIFEST_BYTES_MAX",
+    "SEGMENTS_MAX",
     "DamagedObject",
     "RemoteManifest",
     "RemoteSegment",
     "SegmentFooter",
+    "check_manifest",
     "decode_footer",
     "decode_manifest",
     "encode",
@@ -40,6 +44,7 @@ SEGMENTS_MAX: Final = 50_000
 """Remote segments of one partition. Beyond it nothing more is uploaded until retention removes some."""
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
 FOOTER_BYTES_MAX: Final = 128 * 1024 * 1024
+_INT64: Final = 2**63
 _MAGIC: Final = b"CHRT"
 _VERSION: Final = 1
 _EPOCH: Final = re.compile(r"([0-9a-f]{8})-[0-9]{20}-[0-9a-f]{32}\.(?:segment|manifest)")
@@ -60,6 +65,8 @@ class RemoteSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     footer_crc: int
     max_timestamp_ms: int
     """-1 if no batch has one."""
+    written_ms: int = -1
+    """When the local file was last written to: its age if no timestamp can be believed."""
 
     @property
     def size_bytes(self) -> int:
@@ -112,10 +119,17 @@ def _decode(data: bytes, crc: int, kind: type[T]) -> T:
 def decode_manifest(data: bytes, remote: RemoteLog) -> RemoteManifest:
     """DamagedObject unless it is the manifest that the metadata log names, and consistent in itself."""
     found = _decode(data, remote.manifest_crc, RemoteManifest)
-    segments = found.segments
-    if not segments or len(segments) > SEGMENTS_MAX or segments[-1].end_offset != remote.end_offset:
+    check_manifest(found, remote.start_offset, remote.end_offset)
+    return found
+
+
+def check_manifest(manifest: RemoteManifest, start_offset: int, end_offset: int) -> None:
+    """DamagedObject unless it lists all segments of a remote log. Whoever writes one asks, too: nobody could
+    read what it lists otherwise."""
+    segments = manifest.segments
+    if not segments or len(segments) > SEGMENTS_MAX or segments[-1].end_offset != end_offset:
         raise DamagedObject("its segments are not those of this remote log")
-    if segments[0].base_offset > remote.start_offset:
+    if segments[0].base_offset > start_offset:
         raise DamagedObject("its first segment begins behind the log's start")
     offset = segments[0].base_offset
     for one in segments:
@@ -127,7 +141,6 @@ def decode_manifest(data: bytes, remote: RemoteLog) -> RemoteManifest:
         ):
             raise DamagedObject(f"its segments do not follow each other at offset {offset}")
         offset = one.end_offset
-    return found
 
 
 def decode_footer(
@@ -136,7 +149,11 @@ def decode_footer(
     found = _decode(data, segment.footer_crc, SegmentFooter)
     offsets = OffsetIndex.decode(segment.base_offset, found.offset_index, segment.log_bytes)
     times = TimeIndex.decode(segment.base_offset, found.time_index)
-    if offsets is None or times is None:
+    sane = all(
+        0 <= one.producer_id < _INT64 and 0 <= one.first_offset <= one.last_offset < _INT64
+        for one in found.aborted
+    )
+    if offsets is None or times is None or not sane:
         raise DamagedObject("its index is none of this segment")
     return offsets, times, found.aborted
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,7 +27,6 @@ from chronik.tiering.cache import CHUNK_BYTES, ObjectCache, ObjectPart
 from chronik.tiering.catalog import Catalog
 from chronik.tiering.manifest import (
     DamagedObject,
-    RemoteManifest,
     RemoteSegment,
     decode_footer,
     joined_epochs,
@@ -121,10 +121,8 @@ class RemoteReader:
         self, partition: Partition, segment: RemoteSegment, bytes_max: int, min_one_batch: bool
     ) -> LogSlice:
         """The segment ends in a gap: the next one, or the local log, has what comes next."""
-        if _is_remote(partition, segment.end_offset) and segment.end_offset < partition.log.log_start_offset:
-            return await self._read(partition, segment.end_offset, bytes_max, min_one_batch)
         limit = partition.high_watermark
-        return await partition.read_local(segment.end_offset, bytes_max, limit, min_one_batch=min_one_batch)
+        return await partition.read(segment.end_offset, bytes_max, limit, min_one_batch=min_one_batch)
 
     async def _batches(
         self, partition: Partition, segment: RemoteSegment, start: int, bytes_max: int
@@ -203,48 +201,31 @@ class RemoteReader:
 
     async def epochs(self, partition: Partition) -> EpochHistory:
         """Of the whole log: what the store has, continued by what the local disk has."""
-        manifest = await self._told(partition)
+        with _as_request_errors(partition):
+            manifest = await self._catalog.manifest(partition)
         return EpochHistory(joined_epochs(manifest.epochs, partition.log.epochs.entries))
 
     async def offset_for_timestamp(self, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
         """The first remote record that is at least so young, of those that are not on the local disk."""
-        start = partition.log_start_offset
-        for segment in (await self._told(partition)).segments:
-            is_needed = segment.end_offset > start and segment.base_offset < partition.log.log_start_offset
-            if is_needed and segment.max_timestamp_ms >= timestamp_ms:
-                found = await self._told_of_time(partition, segment, timestamp_ms)
-                if found is not None:
-                    return found
+        with _as_request_errors(partition):
+            for segment in await self._only_remote(partition):
+                if segment.max_timestamp_ms >= timestamp_ms:
+                    found = await self._find_time(partition, segment, timestamp_ms)
+                    if found is not None:
+                        return found
         return None
 
     async def max_timestamp(self, partition: Partition) -> int:
         """The highest timestamp of the remote segments that are not on the local disk; -1 without any."""
-        manifest, start = await self._told(partition), partition.log_start_offset
-        local = partition.log.log_start_offset
-        return max(
-            (
-                one.max_timestamp_ms
-                for one in manifest.segments
-                if start < one.end_offset and one.base_offset < local
-            ),
-            default=-1,
-        )
+        with _as_request_errors(partition):
+            segments = await self._only_remote(partition)
+        return max((one.max_timestamp_ms for one in segments), default=-1)
 
-    async def _told(self, partition: Partition) -> RemoteManifest:
-        try:
-            return await self._catalog.manifest(partition)
-        except (ChronikError, OSError) as error:
-            raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
-
-    async def _told_of_time(
-        self, partition: Partition, segment: RemoteSegment, timestamp_ms: int
-    ) -> TimestampedOffset | None:
-        try:
-            return await self._find_time(partition, segment, timestamp_ms)
-        except RequestError:
-            raise
-        except (ChronikError, OSError) as error:
-            raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+    async def _only_remote(self, partition: Partition) -> list[RemoteSegment]:
+        """Segments with records that the log has and the local disk has not."""
+        manifest = await self._catalog.manifest(partition)
+        start, local = partition.log_start_offset, partition.log.log_start_offset
+        return [one for one in manifest.segments if one.end_offset > start and one.base_offset < local]
 
     async def _find_time(
         self, partition: Partition, segment: RemoteSegment, timestamp_ms: int
@@ -272,6 +253,16 @@ class RemoteReader:
                     return record
             await asyncio.sleep(0)
         return None
+
+
+@contextmanager
+def _as_request_errors(partition: Partition) -> Iterator[None]:
+    try:
+        yield
+    except RequestError:
+        raise
+    except (ChronikError, OSError) as error:
+        raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
 
 
 def _sound(data: bytes, low: int, end_offset: int) -> list[tuple[int, BatchHeader]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from chronik.metrics import TieringStats
 from chronik.model import ChronikError, ErrorCode, RequestError, Unavailable
@@ -18,8 +18,13 @@ from chronik.tiering.reader import RemoteReader
 
 __all__ = ["TieredLogs"]
 
+T = TypeVar("T")
+
 READS_MAX: Final = 256
-"""Reads that go on after their fetch was answered."""
+"""Reads under way, most of them for fetches that were answered without."""
+LOOK_UP_SECONDS: Final = 20.0
+"""Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients ask again after 30 s."""
+_Read: TypeAlias = tuple[bytes, int, int, int, bool]
 
 
 class TieredLogs:
@@ -30,6 +35,8 @@ class TieredLogs:
         self._reader = reader
         self._stats = stats
         self._tasks = Tasks("remote reads")
+        self._under_way: dict[_Read, asyncio.Task[LogSlice | RequestError]] = {}
+        """A consumer that was told to come again joins the read that it began."""
 
     async def stop(self) -> None:
         await self._tasks.close()
@@ -39,15 +46,9 @@ class TieredLogs:
     async def read(
         self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
     ) -> LogSlice:
-        reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
         if until is None:
-            return await reading
-        if len(self._tasks) >= READS_MAX:
-            reading.close()
-            raise RequestError(
-                ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
-            )
-        task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+            return await self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+        task = self._reading(partition, offset, bytes_max, min_one_batch)
         left = until - asyncio.get_running_loop().time()
         await asyncio.wait((task,), timeout=max(left, 0))
         if not task.done():
@@ -58,14 +59,30 @@ class TieredLogs:
             raise outcome
         return outcome
 
+    def _reading(
+        self, partition: Partition, offset: int, bytes_max: int, min_one_batch: bool
+    ) -> asyncio.Task[LogSlice | RequestError]:
+        wanted = (partition.topic_id.bytes, partition.tp.partition, offset, bytes_max, min_one_batch)
+        task = self._under_way.get(wanted)
+        if task is None:
+            if len(self._under_way) >= READS_MAX:
+                raise RequestError(
+                    ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
+                )
+            reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+            task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+            self._under_way[wanted] = task
+            task.add_done_callback(lambda _: self._under_way.pop(wanted, None))
+        return task
+
     async def epochs(self, partition: Partition) -> EpochHistory:
-        return await self._reader.epochs(partition)
+        return await _in_time(partition, self._reader.epochs(partition))
 
     async def offset_for_timestamp(self, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
-        return await self._reader.offset_for_timestamp(partition, timestamp_ms)
+        return await _in_time(partition, self._reader.offset_for_timestamp(partition, timestamp_ms))
 
     async def max_timestamp(self, partition: Partition) -> int:
-        return await self._reader.max_timestamp(partition)
+        return await _in_time(partition, self._reader.max_timestamp(partition))
 
     # --- deleting ----------------------------------------------------------------------------------
 
@@ -94,8 +111,21 @@ class TieredLogs:
         manifest = await self._catalog.manifest(partition)
         kept = tuple(one for one in manifest.segments if one.end_offset > offset)
         if len(kept) < len(manifest.segments):
-            manifest = RemoteManifest(kept, manifest.epochs)
+            history = EpochHistory(manifest.epochs)
+            history.truncate_start(kept[0].base_offset)
+            manifest = RemoteManifest(kept, tuple(history.entries))
         await self._catalog.commit(partition, leader_epoch, manifest, offset, remote.end_offset)
+
+
+async def _in_time(partition: Partition, looking: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            return await looking
+    except TimeoutError:
+        raise RequestError(
+            ErrorCode.kafka_storage_error,
+            f"{partition.tp}: the object store did not answer within {LOOK_UP_SECONDS:g} s",
+        ) from None
 
 
 async def _outcome(reading: Coroutine[Any, Any, LogSlice]) -> LogSlice | RequestError:

@@ -13,12 +13,13 @@ from uuid import UUID
 
 from chronik.metadata.commands import Noop
 from chronik.metrics import TieringStats
+from chronik.records.timestamps import is_believable
 from chronik.replication.partition import Partition
 from chronik.storage.deletion_lines import age_text, log_deletion
 from chronik.storage.disk import IoThread
 from chronik.storage.retention import Retention, SegmentFacts, expired, survey
 from chronik.tiering.catalog import Catalog, Key
-from chronik.tiering.manifest import epoch_in
+from chronik.tiering.manifest import RemoteSegment, epoch_in
 from chronik.tiering.remote_logs import TieredLogs
 
 __all__ = ["RemoteRetention"]
@@ -44,31 +45,25 @@ class RemoteRetention:
         remote, config, log_ = partition.remote, partition.config, partition.log
         if remote is None or remote.start_offset == remote.end_offset:
             return
-        if not config.remote_storage_enable:
-            if config.remote_log_delete_on_disable:
-                await self._logs.delete_before(partition, min(remote.end_offset, _latest_start(partition)))
+        if not config.remote_storage_enable and config.remote_log_delete_on_disable:
+            # What is on every disk stays there, and in the store, for as long as retention lets it.
+            await self._logs.delete_before(partition, min(remote.end_offset, _latest_start(partition)))
             return
         if log_.log_start_offset > remote.end_offset:
             # Records between the tiers are gone: what is in the store is before a gap, and no log any more.
             log.error("%s: the remote log ends at %d, before the local one", partition.tp, remote.end_offset)
             await self._logs.delete_before(partition, log_.log_start_offset)
             return
+        if not config.deletes_old_segments:
+            return  # the nodes' default for cleanup.policy is compact by now
         wanted = Retention(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
         now_ms = self._now_ms()
         local = await log_.disk.run(IoThread.BACKGROUND, lambda: survey(log_, now_ms))
         manifest = await self._catalog.manifest(partition)
-        facts = [
-            SegmentFacts(
-                one.base_offset,
-                one.end_offset,
-                one.log_bytes,
-                one.max_timestamp_ms if one.max_timestamp_ms >= 0 else now_ms,
-                one.max_timestamp_ms >= 0,
-            )
-            for one in manifest.segments
-        ]
+        facts = [_facts(one, now_ms) for one in manifest.segments]
         facts += [one for one in local if one.next_offset > remote.end_offset]
-        limit = partition.high_watermark if config.remote_log_copy_disable else remote.end_offset
+        is_growing = config.remote_storage_enable and not config.remote_log_copy_disable
+        limit = remote.end_offset if is_growing else partition.high_watermark
         gone = expired(facts, wanted, high_watermark=limit, now_ms=now_ms)
         if gone is None or gone.start_offset <= partition.log_start_offset:
             return
@@ -140,6 +135,14 @@ class RemoteRetention:
                 log.info("topic %s is gone: %d objects are removed from the store", topic_id, len(left))
         self._stats.removed_objects += removed
         return removed > 0
+
+
+def _facts(segment: RemoteSegment, now_ms: int) -> SegmentFacts:
+    """As `storage.retention` judges what is on the disk: which timestamps count, and what does without."""
+    is_dated = is_believable(segment.max_timestamp_ms, now_ms)
+    written_ms = segment.written_ms if 0 <= segment.written_ms < now_ms else now_ms
+    youngest_ms = segment.max_timestamp_ms if is_dated else written_ms
+    return SegmentFacts(segment.base_offset, segment.end_offset, segment.log_bytes, youngest_ms, is_dated)
 
 
 def _is_orphan(name: str, epoch: int, named: Container[str]) -> bool:

@@ -11,7 +11,7 @@ from chronik.model import StorageError
 from chronik.records.batch import HEADER_BYTES, OVERHEAD_BYTES, BatchHeader, check_batch, read_header
 from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
-from chronik.tiering.manifest import RemoteSegment, SegmentFooter, encode
+from chronik.tiering.manifest import FOOTER_BYTES_MAX, RemoteSegment, SegmentFooter, encode
 
 __all__ = ["SegmentCopy"]
 
@@ -76,15 +76,17 @@ class SegmentCopy:
         self.next_offset = last_offset + 1
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> bytes:
-        """The footer, once everything was fed."""
+        """Blocking: the footer, once everything was fed."""
         if self._rest or not self.log_bytes:
             raise StorageError("the segment does not end with a whole batch on this disk")
         if self._max_timestamp_ms >= 0:
             self._times.add(self._max_timestamp_ms, self._max_timestamp_offset)
         self._footer = encode(SegmentFooter(self._offsets.encode(), self._times.encode(), tuple(aborted)))
+        if len(self._footer) > FOOTER_BYTES_MAX:
+            raise StorageError(f"its index and aborted transactions have more than {FOOTER_BYTES_MAX} bytes")
         return self._footer
 
-    def described(self) -> RemoteSegment:
+    def described(self, written_ms: int) -> RemoteSegment:
         return RemoteSegment(
             name=self._name,
             base_offset=self._base_offset,
@@ -93,4 +95,5 @@ class SegmentCopy:
             footer_bytes=len(self._footer),
             footer_crc=crc32c(self._footer),
             max_timestamp_ms=self._max_timestamp_ms,
+            written_ms=written_ms,
         )

@@ -30,7 +30,7 @@ _failed = RepeatingLine(log, logging.WARNING, "%s: tiered storage, this is tried
 
 TIDY_ROUNDS: Final = 20
 """Rounds between two looks at a partition's folder, and between two at the folders of all topics."""
-Work: TypeAlias = Callable[[Partition], Awaitable[None]]
+Work: TypeAlias = Callable[[Partition], Awaitable[bool]]
 
 
 class TieredReplicas(Protocol):
@@ -68,6 +68,8 @@ class Tiering:
         self._purge_in = 1
         """Rounds until the next look at the folders of all topics."""
         self._failing: set[TopicPartition] = set()
+        self._has_more = False
+        """Whether the last round left segments that could go up at once."""
 
     @property
     def objects(self) -> ObjectStats:
@@ -88,7 +90,7 @@ class Tiering:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(0 if self._has_more else self._interval_s)
             await self.round()
 
     async def round(self) -> None:
@@ -101,43 +103,64 @@ class Tiering:
         self._catalog.forget_missing(known)
         self._retention.forget_missing(known)
         self._tidied = {key: seen for key, seen in self._tidied.items() if key in known}
-        for work in (self._upload, self._retain, self._tidy):
+        await self._upload_all(tiered)
+        for work in (self._retain, self._tidy):
             for partition in tiered:
                 await self._guarded(partition, work)
         self._count_lag(tiered)
         self.stats.failing_partitions = len(self._failing)
         await self._purge()
 
-    async def _guarded(self, partition: Partition, work: Work) -> None:
-        """A failure of one partition does not keep the others from being looked at."""
+    async def _upload_all(self, partitions: list[Partition]) -> None:
+        """A few segments of each in turn, so that one with many keeps no other's disk from being freed. What
+        is left when retention is due again is for the next round."""
+        end = asyncio.get_running_loop().time() + self._interval_s
+        left = partitions
+        while left:
+            left = [partition for partition in left if await self._guarded(partition, self._upload)]
+            if asyncio.get_running_loop().time() >= end:
+                self._has_more = bool(left)
+                return
+        self._has_more = False
+
+    async def _guarded(self, partition: Partition, work: Work) -> bool:
+        """What the work returns. A failure of one partition does not keep the others from being looked at."""
         if not partition.is_leader or partition.log.deleted or not self._may_lead():
-            return
+            return False
         try:
-            await work(partition)
+            return await work(partition)
         except (OSError, ChronikError) as error:
             if not partition.log.deleted:
-                self._failing.add(partition.tp)
+                self._note_failing(partition)
                 _failed(partition.tp, partition.tp, error)
         except Exception:
-            self._failing.add(partition.tp)
+            self._note_failing(partition)
             log.exception("%s: tiered storage failed", partition.tp)
+        return False
 
-    async def _upload(self, partition: Partition) -> None:
+    def _note_failing(self, partition: Partition) -> None:
+        """At once: with a store that is away, a round may last for hours."""
+        self._failing.add(partition.tp)
+        self.stats.failing_partitions = max(self.stats.failing_partitions, len(self._failing))
+
+    async def _upload(self, partition: Partition) -> bool:
         config = partition.config
         if config.remote_storage_enable and not config.remote_log_copy_disable and not config.is_compacted:
-            await self._uploader.upload(partition)
+            return await self._uploader.upload_some(partition)
+        return False
 
-    async def _retain(self, partition: Partition) -> None:
+    async def _retain(self, partition: Partition) -> bool:
         await self._retention.retain(partition)
+        return False
 
-    async def _tidy(self, partition: Partition) -> None:
+    async def _tidy(self, partition: Partition) -> bool:
         """At the beginning of a leader epoch, since the one before may have left something, then seldom."""
         key, epoch = _key(partition), partition.leader_epoch
         seen = self._tidied.get(key)
         if seen is not None and seen[0] == epoch and self._round - seen[1] < TIDY_ROUNDS:
-            return
+            return False
         self._tidied[key] = (epoch, self._round)
-        await self._retention.tidy(partition)
+        return await self._retention.tidy(partition)
 
     async def _purge(self) -> None:
         self._purge_in -= 1

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 READ_BYTES: Final = 512 * 1024
 """Read, checked and sent at a time: a few milliseconds of work."""
 SEGMENTS_A_COMMIT: Final = 8
+INDEX_ENTRIES_MAX: Final = 500_000
+"""Of one segment, whatever index.interval.bytes says: readers keep its index in memory."""
 
 
 class WantedSegment(NamedTuple):
@@ -32,6 +34,7 @@ class WantedSegment(NamedTuple):
 
     segment: Segment
     base_offset: int
+    """The end of what is before it in the store: segments without records are left out."""
     end_offset: int
     size_bytes: int
 
@@ -50,7 +53,8 @@ def wanted_segments(partition: Partition) -> list[WantedSegment]:
             continue
         if end > limit or segment.written_bytes < segment.size_bytes:
             break
-        found.append(WantedSegment(segment, max(begin, segment.base_offset), end, segment.size_bytes))
+        found.append(WantedSegment(segment, begin, end, segment.size_bytes))
+        begin = end
     return found
 
 
@@ -63,21 +67,26 @@ class Uploader:
         self._catalog = catalog
         self._stats = stats
 
-    async def upload(self, partition: Partition) -> bool:
-        """Put what is wanted into the store and make it count. Whether objects may be left over."""
+    async def upload(self, partition: Partition) -> None:
+        """Put everything that is wanted into the store."""
+        while await self.upload_some(partition):
+            pass
+
+    async def upload_some(self, partition: Partition) -> bool:
+        """Put the next few segments into the store and make them count. Whether there are more to upload."""
         await partition.log.load()
-        while wanted := wanted_segments(partition)[:SEGMENTS_A_COMMIT]:
-            try:
-                await self._upload(partition, wanted)
-            except _Interrupted as reason:
-                log.info("%s: an upload is given up: %s", partition.tp, reason)
-                return True
-            except SegmentDamage as damage:
-                partition.log.will_be_repaired(damage)
-                raise StorageError(f"{damage}; it is not put into the object store") from None
-            if not partition.is_leader or partition.config.remote_log_copy_disable:
-                break
-        return False
+        wanted = wanted_segments(partition)
+        if not wanted:
+            return False
+        try:
+            await self._upload(partition, wanted[:SEGMENTS_A_COMMIT])
+        except _Interrupted as reason:
+            log.info("%s: an upload is given up: %s", partition.tp, reason)
+            return False
+        except SegmentDamage as damage:
+            partition.log.will_be_repaired(damage)
+            raise StorageError(f"{damage}; it is not put into the object store") from None
+        return bool(wanted_segments(partition))
 
     async def _upload(self, partition: Partition, wanted: list[WantedSegment]) -> None:
         epoch, before = partition.leader_epoch, partition.remote
@@ -91,15 +100,17 @@ class Uploader:
         epochs = manifest.epochs
         for one in wanted:
             copy = await self._copy(partition, epoch, one)
-            added.append(copy.described())
+            disk, path = partition.log.disk, one.segment.path
+            written_ms = await disk.run(IoThread.BACKGROUND, partial(disk.modified_ms, path))
+            added.append(copy.described(written_ms))
             epochs = joined_epochs(epochs, copy.epochs)
             if partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("another epoch began")
         async with self._catalog.changing(partition):
             if partition.remote != before or partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("its remote log or its leader changed meanwhile")
-            if partition.log.log_start_offset > wanted[0].end_offset:
-                raise _Interrupted("its log starts behind it by now")
+            if partition.log.log_start_offset > wanted[0].base_offset:
+                raise _Interrupted("some of its records were deleted meanwhile")
             has_old = before is not None and before.start_offset < before.end_offset
             start = before.start_offset if before is not None and has_old else wanted[0].base_offset
             segments = (*manifest.segments, *added)
@@ -118,7 +129,7 @@ class Uploader:
 
     async def _copy(self, partition: Partition, leader_epoch: int, wanted: WantedSegment) -> SegmentCopy:
         name = segment_name(leader_epoch, wanted.base_offset, self._catalog.unique())
-        interval = partition.log.config.index_interval_bytes
+        interval = max(partition.log.config.index_interval_bytes, wanted.size_bytes // INDEX_ENTRIES_MAX)
         attempts: list[SegmentCopy] = []
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -139,7 +150,7 @@ class Uploader:
             touching = (
                 () if producers is None else producers.aborted_between(wanted.base_offset, wanted.end_offset)
             )
-            yield copy.finish(touching)
+            yield await partition.log.disk.run(IoThread.BACKGROUND, partial(copy.finish, touching))
 
         await self._catalog.door.put(self._catalog.path(partition, name), chunks)
         return attempts[-1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import stat
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -183,3 +185,62 @@ def test_half_of_the_credentials_is_refused() -> None:
     assert "an id" not in repr(options)
     with pytest.raises(Exception, match="belong together"):
         open_objects(options, random.Random(1))
+
+
+async def test_a_write_that_is_given_up_keeps_its_file_open_until_its_thread_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a file that was closed too early may be that of another one: a socket, or the WAL."""
+    entered, released, looked = threading.Event(), threading.Event(), threading.Event()
+    fsync = os.fsync
+    seen: list[bool] = []
+    store = LocalObjects(tmp_path)
+    await store.put("a/first", whole(b"x")())
+
+    def slow(file: int) -> None:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            entered.set()
+            released.wait(30)
+            seen.append(Path(f"/proc/self/fd/{file}").exists())
+            looked.set()
+            if not seen[-1]:
+                return
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    task = asyncio.ensure_future(store.put("a/object", whole(b"whole")()))
+    assert await asyncio.to_thread(entered.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    for _ in range(8):
+        await store.listed("a")  # the other threads had time to close it
+    released.set()
+    assert await asyncio.to_thread(looked.wait, 30)
+    assert seen == [True]
+
+
+async def test_folders_of_an_object_are_synced_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noting(file: int) -> None:
+        fsync(file)
+        synced.add(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    await LocalObjects(tmp_path / "store").put("topic/0/object", whole(b"x")())
+    for folder in ("", "store", "store/topic", "store/topic/0", "store/topic/0/object"):
+        assert (tmp_path / folder).stat().st_ino in synced, folder
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://me:secret@host:9000", "https://host/?token=secret", "host:9000", "ftp://host", "http://"],
+)
+def test_an_endpoint_is_a_plain_url_without_credentials(endpoint: str) -> None:
+    with pytest.raises(Exception, match="plain URL") as told:
+        open_objects(ObjectStoreOptions(url="s3://bucket", endpoint=endpoint), random.Random(1))
+    assert "secret" not in str(told.value)

@@ -11,13 +11,15 @@ from uuid import UUID
 
 from chronik.metadata import commands as c
 from chronik.metadata.state import ClusterState
+from chronik.metadata.topic_config import TopicConfig
 from chronik.metadata.values import Outcome
 from chronik.metrics import TieringStats
-from chronik.model import RequestError, TopicPartition, Unavailable
+from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.objects.local import LocalObjects
 from chronik.objects.store import ObjectStore
 from chronik.records.reader import read_all_records
+from chronik.replication.manager import log_config
 from chronik.replication.partition import Partition
 from chronik.storage.store import LogStore
 from chronik.tiering.cache import ObjectCache
@@ -48,11 +50,20 @@ class Metadata:
         self.state = ClusterState()
         self.partitions: list[Partition] = []
         self.is_gone = False
+        self.is_silent = False
+        """The next commands get no answer; they are applied before the first one that does."""
+        self._unanswered: list[c.Command] = []
         self.submitted: list[c.Command] = []
 
     async def submit(self, command: c.Command) -> Outcome:
         if self.is_gone:
             raise Unavailable("nobody leads the metadata log")
+        if self.is_silent:
+            self._unanswered.append(command)
+            raise RequestError(ErrorCode.request_timed_out, "the metadata log did not answer")
+        for late in self._unanswered:
+            self.apply(late)
+        self._unanswered.clear()
         return self.apply(command)
 
     def apply(self, command: c.Command) -> Outcome:
@@ -102,6 +113,12 @@ class Tiered:
 
     async def retain_locally(self) -> None:
         await cleaner(self.replicas, self.clock).retain()
+
+    def configure(self, **configs: object) -> None:
+        """Set configs of the topic, with underscores for dots; others are those it began with."""
+        given = {name.replace("_", "."): str(value) for name, value in {**CONFIGS, **configs}.items()}
+        config = TopicConfig.resolve(given)
+        self.partition.reconfigure(config, log_config(TOPIC, config))
 
     async def offsets(self, start: int | None = None) -> list[int]:
         """Of everything that a reader gets, in small steps."""

@@ -32,7 +32,27 @@ log = logging.getLogger(__name__)
 READ_COMMITTED: Final = 1
 _CACHED_SECONDS: Final = 0.02
 """Time enough for remote records that are in memory; what is not is fetched for the next request."""
+_ALL_CACHED_SECONDS: Final = 0.5
+"""What all partitions of a request may take of it together."""
 _MAX_WAIT_MS: Final = 5 * 60 * 1000
+
+
+class _Patience:
+    """How long a fetch waits for a slow object store: as long as it has nothing, until its time is up. Each
+    partition after that has the time for what is in memory, so that none keeps the others from being read."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float, wait_ms: int) -> None:
+        self._loop = loop
+        self._until = max(deadline, loop.time() + wait_ms / 1000)
+        self._end: float | None = None
+
+    def until(self, is_empty: bool) -> float:
+        now = self._loop.time()
+        if is_empty and now < self._until - _CACHED_SECONDS:
+            return self._until
+        if self._end is None:
+            self._end = now + _ALL_CACHED_SECONDS
+        return min(now + _CACHED_SECONDS, self._end)
 
 
 class _Reading:
@@ -99,8 +119,7 @@ class _PendingFetch:
     async def _read_rest(self, reading: _Reading, start: int) -> None:
         """Read the first partition that is not in memory, and all after it. They are read in order, since the
         bytes that each may return depend on those before it."""
-        remote_wait_s = self._services.settings.remote_fetch_max_wait_ms / 1000
-        until = max(self._deadline, self._loop.time() + remote_wait_s)
+        patience = _Patience(self._loop, self._deadline, self._services.settings.remote_fetch_max_wait_ms)
         for wanted in self._wanted[start:]:
             result = FetchResult(wanted.topic, wanted.topic_id, wanted.partition)
             try:
@@ -111,8 +130,7 @@ class _PendingFetch:
                         min(wanted.partition_max_bytes, reading.room),
                         self._limit(partition),
                         min_one_batch=reading.is_empty,
-                        # Records of other partitions do not wait for a slow object store.
-                        until=until if reading.is_empty else self._loop.time() + _CACHED_SECONDS,
+                        until=patience.until(reading.is_empty),
                     )
                     self._take(result, partition, wanted, found)
             except Exception as error:

@@ -60,21 +60,22 @@ async def _answer(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartit
     try:
         partition = ctx.services.replicas.leader(TopicPartition(topic, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = await _end(partition, wanted.leader_epoch)
+        epoch, end_offset = await epoch_end(partition, wanted.leader_epoch)
     except Exception as error:
         code, _ = error_of(error, ErrorCode.not_leader_or_follower)
         return _result(wanted.partition, code, NO_EPOCH, NO_OFFSET)
     return _result(wanted.partition, ErrorCode.none, epoch, end_offset)
 
 
-async def _end(partition: Partition, epoch: int) -> tuple[int, int]:
+async def epoch_end(partition: Partition, epoch: int) -> tuple[int, int]:
     """The largest epoch up to `epoch` that wrote here, and the offset at which the next one began."""
     if epoch == partition.leader_epoch:
         return epoch, partition.log_end_offset
     if not 0 <= epoch < partition.leader_epoch:
         return NO_EPOCH, NO_OFFSET
     history = partition.log.epochs
-    if partition.log_start_offset < partition.log.log_start_offset and epoch <= history.first:
+    is_older = epoch <= history.first or history.first == NO_EPOCH
+    if is_older and partition.log_start_offset < partition.log.log_start_offset:
         history = await partition.epochs()  # the store has what is older
     found, end_offset = history.end_offset(epoch, partition.log_end_offset)
     # Older than every epoch in this log: nothing the client has read in it is here.

@@ -97,7 +97,7 @@ class _PendingProduce:
                 self._refuse(index, error)
             else:
                 base_offset, next_offset, append_time_ms = appended
-                taken.append((base_offset, append_time_ms, partition.log.log_start_offset))
+                taken.append((base_offset, append_time_ms, partition.log_start_offset))
                 if acks:
                     self._unacked.add(index)
                     partition.when_acked(next_offset, acks, partial(self._acked, index))
@@ -146,7 +146,7 @@ class _PendingProduce:
         self._taken[index] = (
             appended.base_offset,
             appended.log_append_time_ms,
-            partition.log.log_start_offset,
+            partition.log_start_offset,
         )
         if acks:
             self._unacked.add(index)
@@ -304,7 +304,7 @@ class _PendingBatch(msgspec.Struct, eq=False):
         answer = known.answer
         if answer is None:
             answer = known.answer = AnswerTemplate(context.api_version, head.targets[0])
-        taken = (base_offset, append_time_ms, partition.log.log_start_offset)
+        taken = (base_offset, append_time_ms, partition.log_start_offset)
         pending = cls(call, base_offset, answer.frame(correlation_id, taken))
         if acks == ACKS_ALL:
             wait_s = max(head.timeout_ms, 0) / 1000
