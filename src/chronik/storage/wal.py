@@ -196,7 +196,9 @@ class Wal:
             raise StorageError("what the WAL could not sync has to be written again first")
         if self._unsynced:
             future: asyncio.Future[None] = self._loop.create_future()
-            self._sync_waiters.append((self._syncs + 1, future))
+            # The sync under way has everything that was written before it began.
+            number = self._syncs + 1 if self._unsynced.is_written else self._syncs
+            self._sync_waiters.append((number, future))
             self._begin_sync()
             await future
 

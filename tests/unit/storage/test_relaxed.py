@@ -166,6 +166,21 @@ def test_much_is_synced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(1, LARGE).run(work)
 
 
+def test_who_waits_for_the_sync_under_way_waits_for_no_other() -> None:
+    """Nothing was written since it began, and nothing may come: a node that stops would wait for ever."""
+
+    async def work(store: LogStore) -> None:
+        log = await named(store)
+        await append_durably(store, log, b"last")
+        first = asyncio.ensure_future(store.wal.synced())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(store.checkpoint(), 5)
+        assert first.done()
+        assert log.synced_end_offset == 2
+
+    Machine(1, LARGE).run(work)
+
+
 def test_segments_are_never_ahead_of_what_the_wal_has_on_disk() -> None:
     async def work(store: LogStore) -> None:
         log = await named(store)
