@@ -273,6 +273,51 @@ def test_what_a_failed_round_took_back_is_said_again() -> None:
     assert machine.run(offsets_and_values) == [(9, b"after")]
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_checkpoint_counts_nothing_that_segments_lack(seed: int) -> None:
+    """The log is truncated, behind all that the checkpoint counts, while the WAL is busy."""
+    machine = Machine(seed)
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"0")
+        for number in range(1, 9):
+            append(log, b"%d" % number + bytes(700))
+        checkpoint = asyncio.ensure_future(store.checkpoint())
+        await asyncio.sleep(0)
+        for number in range(9, 40):
+            append(log, b"%d" % number + bytes(700))
+        log.truncate(30)
+        machine.disk.slowness = 100.0
+        await checkpoint
+        assert log.flushed_offset >= 9
+
+    machine.run(fill)
+
+
+def test_a_checkpoint_that_is_given_up_does_not_end_the_next_one() -> None:
+    machine = Machine(1, StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 20)))
+
+    async def work(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"first")
+        machine.disk.slowness = 1000.0
+        append(log, bytes(30_000))  # too large for a round on the loop
+        await asyncio.sleep(0.001)
+        append(log, b"second")
+        given_up = asyncio.ensure_future(store.checkpoint())
+        await asyncio.sleep(0.001)
+        given_up.cancel()
+        await asyncio.sleep(0.001)
+        assert given_up.cancelled()
+        assert log.durable_end_offset == 1
+        append(log, b"third")
+        await store.checkpoint()
+        assert log.flushed_offset == 4
+
+    machine.run(work)
+
+
 def test_a_segment_that_a_failed_round_took_back_leaves_no_file() -> None:
     """An empty file between two segments would hide the records that the first of them has there."""
     machine = Machine(1)
