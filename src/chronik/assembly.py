@@ -123,7 +123,8 @@ def build_quorum(settings: Settings, store: LogStore, rng: random.Random, partit
     )
     budget = MetadataBudget(settings.metadata_bytes_max)
     metadata = MetadataStore(raft, origin=rng.getrandbits(63), stages=stages, budget=budget)
-    load = LoadMeter(partitions, asyncio.get_running_loop().time)
+    now = asyncio.get_running_loop().time
+    load = LoadMeter(partitions, now, settings.load_balance_interval_ms / 1000)
     status = ClusterStatus(settings=settings, raft=raft, transport=transport, metadata=metadata, load=load)
     known = KnownNodes(
         configured=[peer.id for peer in settings.peers],

@@ -109,7 +109,7 @@ class WalCheck:
                 path.stat().st_size,
                 after_sequence,
                 is_last_file=not behind,
-                next_round=partial(self._first_round, behind),
+                next_round=partial(first_round, self._inspection.disk, behind),
             )
             for entry in scanner.entries():
                 first = entry.header.sequence if first is None else first
@@ -131,14 +131,6 @@ class WalCheck:
             finding = self._inspection.find(path, scanner.torn_at, "torn WAL tail", _UNFINISHED)
             self._tell(_Unreadable(finding, path, scanner.torn_at, torn, after_sequence, True))
         return scanner, first
-
-    def _first_round(self, paths: list[Path], after_sequence: int) -> int:
-        """Of the first of these files."""
-        file = self._inspection.disk.open(paths[0])
-        try:
-            return first_round(file.read_at, file.size(), after_sequence)
-        finally:
-            file.close()
 
     def _tell(self, one: _Unreadable) -> None:
         """Say which records it concerns, as far as that is known."""

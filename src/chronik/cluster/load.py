@@ -20,8 +20,9 @@ __all__ = ["LoadMeter", "NodeLoad", "PartitionLoad"]
 
 BUSIEST_MAX: Final = 64
 """Partitions that a report names. Those that carry little are not worth moving."""
-WINDOW_SECONDS_MIN: Final = 0.5
-"""Asked again within this time, a node repeats its last report: bytes come in bursts."""
+WINDOW_SHARE: Final = 0.75
+"""Share of the controller's interval for which a node repeats its last report, whoever asks. Bytes come in
+bursts, and others ask for a node's status too: without this the controller would judge by the time since."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +53,10 @@ class _Seen(NamedTuple):
 
 
 class LoadMeter:
-    def __init__(self, partitions: Partitions, now: Callable[[], float]) -> None:
+    def __init__(self, partitions: Partitions, now: Callable[[], float], interval_seconds: float) -> None:
+        """`interval_seconds` is how often the controller asks."""
         self._partitions = partitions
+        self._window_seconds_min = interval_seconds * WINDOW_SHARE
         self._now = now
         self._seen: dict[Partition, _Seen] = {}
         self._at: float | None = None
@@ -64,7 +67,7 @@ class LoadMeter:
         """Since the last report; None for the first one, which has nothing to compare with."""
         now = self._now()
         seconds = 0.0 if self._at is None else now - self._at
-        if self._at is not None and seconds < WINDOW_SECONDS_MIN:
+        if self._at is not None and seconds < self._window_seconds_min:
             return self._report
         before, self._seen = self._seen, {}
         taken = given = 0

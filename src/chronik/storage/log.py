@@ -359,6 +359,7 @@ class PartitionLog:
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
             invariant(gone.written_bytes == 0, f"{self.tp}: a segment behind the durable end was written")
         self.log_end_offset = offset
+        self.relaxed.cut(offset)
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):
             self.producers.forget_from(offset)
@@ -489,7 +490,7 @@ class PartitionLog:
         wal = self._wal
         invariant(wal is not None, "a log that is only being recovered is cut, not truncated")
         assert wal is not None
-        self._file_work.add(self._cut(offset))
+        self._file_work.add(self._cut(offset), offset)
         end = self.log_end_offset
         if self.relaxed.must_write_again:
             self._write_first(wal, before=end)
@@ -502,7 +503,7 @@ class PartitionLog:
         wal = self._wal
         assert wal is not None
         gone = self.reset(offset)
-        self._file_work.add(partial(delete_segments, gone))
+        self._file_work.add(partial(delete_segments, gone), 0)
         number = self.truncations
 
         def restarted() -> None:
@@ -520,7 +521,7 @@ class PartitionLog:
     def _cut(self, offset: int) -> Callable[[], None]:
         """Drop everything from `offset` on in memory; returns the blocking work for the files."""
         self.truncations += 1
-        self._ignore_appends_under_way()
+        self._appends = self._appends.retire()
         self.retirement.forget_checkpoints()
         while self.tail and self.tail[-1].next_offset > offset:
             batch = self.tail.pop()
@@ -554,15 +555,11 @@ class PartitionLog:
 
         return work
 
-    def _ignore_appends_under_way(self) -> None:
-        self._appends.log = None
-        self._appends = AppendSink(self, self._file_work, self._dirty, self._listeners)
-
     def reset(self, offset: int) -> list[Segment]:
         """Empty the log and start it again at `offset`; returns the segments to delete."""
         gone = [*self.retirement.clear(), *self.segments]
         self.truncations += 1
-        self._ignore_appends_under_way()
+        self._appends = self._appends.retire()
         self._drop_tail()
         self._retired = []
         self._segments = [self._new_segment(offset)]

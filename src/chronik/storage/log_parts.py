@@ -124,18 +124,22 @@ class FileWork:
     in the WAL that explains it. They run in the same I/O thread as segment writes, before any later write.
     """
 
-    __slots__ = ("_disk", "_tp", "waiting")
+    __slots__ = ("_disk", "_tp", "kept_end", "waiting")
 
     def __init__(self, disk: Disk, tp: TopicPartition) -> None:
         self._disk = disk
         self._tp = tp
         self.waiting: list[Callable[[], None]] = []
+        self.kept_end = 0
+        """While work waits: what is before this offset is not cut by any of it."""
 
-    def add(self, work: Callable[[], None]) -> None:
+    def add(self, work: Callable[[], None], cut_at: int) -> None:
+        self.kept_end = min(self.kept_end, cut_at) if self.waiting else cut_at
         self.waiting.append(work)
 
     def begin(self) -> None:
         waiting, self.waiting = self.waiting, []
+        self.kept_end = 0
         for work in waiting:
             self._disk.submit(IoThread.BACKGROUND, work, self._done)
 
@@ -149,7 +153,8 @@ class FileWork:
 class AppendSink:
     """WAL sink of a log's appends. Each truncation of the log replaces it with a new sink.
 
-    Reports for appends from before the truncation are ignored: other batches may have their offsets by now.
+    Of appends from before the truncation only what it left counts: other batches may have the offsets behind
+    that by now.
     """
 
     __slots__ = ("_dirty", "_file_work", "_listeners", "_of", "log")
@@ -158,42 +163,65 @@ class AppendSink:
         self, log: PartitionLog, file_work: FileWork, dirty: Dirty, listeners: Sequence[LogListener]
     ) -> None:
         self.log: PartitionLog | None = log
-        """None after the log was truncated: reports are ignored then."""
+        """None after the log was truncated."""
         self._of = log
         self._file_work = file_work
         self._dirty = dirty
         self._listeners = listeners
 
+    def retire(self) -> AppendSink:
+        """The log was truncated: returns the sink of what is appended from now on."""
+        self.log = None
+        return AppendSink(self._of, self._file_work, self._dirty, self._listeners)
+
     def committed(self, token: int) -> None:
         """Everything before `token` is on disk."""
         log = self.log
-        if log is not None:
-            if token > log.durable_end_offset:  # else it was in doubt, and written again
-                log.durable_end_offset = token
-            if token > log.synced_end_offset:
-                log.synced_end_offset = token
-            if self._file_work.waiting:
-                self._file_work.begin()
-            self._dirty.mark(log)
-            for listener in self._listeners:
-                listener.on_durable(token)
+        if log is None:
+            self._left_durable(token, is_written=True, is_synced=True)
+            return
+        if token > log.durable_end_offset:  # else it was in doubt, and written again
+            log.durable_end_offset = token
+        if token > log.synced_end_offset:
+            log.synced_end_offset = token
+        if self._file_work.waiting:
+            self._file_work.begin()
+        self._dirty.mark(log)
+        for listener in self._listeners:
+            listener.on_durable(token)
 
     def written(self, token: int) -> None:
         """Everything before `token` survives the process."""
         log = self.log
-        if log is not None:
-            log.durable_end_offset = token
-            for listener in self._listeners:
-                listener.on_durable(token)
+        if log is None:
+            self._left_durable(token, is_written=True)
+            return
+        log.durable_end_offset = token
+        for listener in self._listeners:
+            listener.on_durable(token)
 
     def synced(self, token: int) -> None:
         log = self.log
-        if log is not None:
-            if token > log.synced_end_offset:
-                log.synced_end_offset = token
-            if self._file_work.waiting:
-                self._file_work.begin()
+        if log is None:
+            self._left_durable(token, is_synced=True)
+            return
+        if token > log.synced_end_offset:
+            log.synced_end_offset = token
+        if self._file_work.waiting:
+            self._file_work.begin()
+        self._dirty.mark(log)
+
+    def _left_durable(self, token: int, *, is_written: bool = False, is_synced: bool = False) -> None:
+        """The same after a truncation. Before the files are cut, nothing behind the cut may be written."""
+        end = min(token, self._file_work.kept_end)
+        log = self._of
+        if is_synced and end > log.synced_end_offset:
+            log.synced_end_offset = end
             self._dirty.mark(log)
+        if is_written and end > log.durable_end_offset:
+            log.durable_end_offset = end
+            for listener in self._listeners:
+                listener.on_durable(end)
 
     def doubt(self) -> None:
         self._of.relaxed.doubt(self._of)

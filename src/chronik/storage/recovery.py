@@ -108,23 +108,22 @@ class _Recovery:
 
     def _replay(self, from_sequence: int) -> tuple[list[WalFile], int, int]:
         directory = self.root / "wal"
-        names = wal_names(self.disk, self.root)
+        paths = [directory / name for name in wal_names(self.disk, self.root)]
         files: list[WalFile] = []
         sequence = round_ = -1
-        for place, name in enumerate(names):
-            path = directory / name
+        for place, path in enumerate(paths):
             file = self.disk.open(path)
             try:
                 # A process that was killed leaves entries that are not synced. They are applied to segments
                 # now, so they must survive a power loss before the next checkpoint.
                 file.sync()
                 scanner = WalScanner(
-                    name,
+                    path.name,
                     file.read_at,
                     file.size(),
                     sequence,
-                    is_last_file=place == len(names) - 1,
-                    next_round=partial(self._first_round, names[place + 1 :]),
+                    is_last_file=place == len(paths) - 1,
+                    next_round=partial(first_round, self.disk, paths[place + 1 :]),
                 )
                 first = -1
                 for entry in scanner.entries(lambda header: header.sequence >= from_sequence):
@@ -141,21 +140,13 @@ class _Recovery:
                 file.close()
             sequence = max(sequence, scanner.last_sequence)
             round_ = max(round_, scanner.last_round)
-            files.append(WalFile(path, int(name[:-4]), first if first >= 0 else sequence + 1))
+            files.append(WalFile(path, int(path.stem), first if first >= 0 else sequence + 1))
             self.report.damage += scanner.damage
             if scanner.torn_at is not None:
-                self.report.torn.append(f"{name} at byte {scanner.torn_at}")
-            elif place < len(names) - 1 and self._make_room(path, sequence):
+                self.report.torn.append(f"{path.name} at byte {scanner.torn_at}")
+            elif place < len(paths) - 1 and self._make_room(path, sequence):
                 files.pop()
         return files, sequence, round_
-
-    def _first_round(self, names: list[str], after_sequence: int) -> int:
-        """Of the first of these WAL files."""
-        file = self.disk.open(self.root / "wal" / names[0])
-        try:
-            return first_round(file.read_at, file.size(), after_sequence)
-        finally:
-            file.close()
 
     def _make_room(self, path: Path, sequence: int) -> bool:
         """On a disk that is nearly full, remove a WAL file as soon as its entries are in segments."""

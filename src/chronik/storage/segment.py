@@ -473,7 +473,8 @@ class Segment:
             self._time_written = min(self._time_written, time_entries)
             self._trim_beside(".index", self._index_written * OFFSET_ENTRY.size)
             self._trim_beside(".timeindex", self._time_written * TIME_ENTRY.size)
-            for _, header in self.scan(self.start_for(next_offset), position):
+            # Not further than what is written: that would make a file for a segment that may get no batches.
+            for _, header in self.scan(self.start_for(next_offset), self.written_bytes):
                 if header.max_timestamp > self.max_timestamp:
                     self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 

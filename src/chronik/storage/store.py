@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 CHECKPOINT_WAL_BYTES: Final = 256 * 1024 * 1024
 CHECKPOINT_SECONDS: Final = 60.0
 LOW_SPACE_WAL_FILES: Final = 12
+CUTS_MAX: Final = 5
+"""Attempts at one checkpoint while logs are truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +252,7 @@ class LogStore:
                 f"segments are in doubt ({self._doubt}); a restart writes them again from the WAL"
             )
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
-        saved, active = await self._cut(clean)
-        await self.flusher.flushed()
+        saved, active = await self._cut_and_flush(clean)
         unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
 
         def work() -> None:
@@ -307,6 +308,20 @@ class LogStore:
             self._doubt = str(error)
             raise
         checkpoints.save(self.disk, self.root, checkpoint)
+
+    async def _cut_and_flush(self, clean: bool) -> tuple[Checkpoint, list[tuple[PartitionLog, int, int]]]:
+        """As `_cut`, once segment files have all that the checkpoint speaks of. A log that is truncated
+        meanwhile may have less."""
+        for _ in range(CUTS_MAX):
+            saved, active = await self._cut(clean)
+            await self.flusher.flushed()
+            ends = {(state.topic_id, state.partition): state.log_end_offset for state in saved.logs}
+            if all(
+                log_.deleted or log_.flushed_offset >= ends[log_.topic_id_bytes, log_.tp.partition]
+                for log_, _, _ in active
+            ):
+                return saved, active
+        raise StorageError("segments lack records that are about to be checkpointed")
 
     async def _cut(self, clean: bool) -> tuple[Checkpoint, list[tuple[PartitionLog, int, int]]]:
         """A checkpoint of what the WAL holds before one sequence number, once that is on disk. Also returns

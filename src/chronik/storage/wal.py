@@ -179,8 +179,9 @@ class Wal:
         self._is_cut_in_round = False
 
         def taken(sequence: int) -> None:
-            self._is_cut_in_round = True
-            found(sequence)
+            if self._cut is future:  # else its caller was cancelled, and another one may wait by now
+                self._is_cut_in_round = True
+                found(sequence)
 
         try:
             self._queue.cut(taken)
@@ -196,7 +197,9 @@ class Wal:
             raise StorageError("what the WAL could not sync has to be written again first")
         if self._unsynced:
             future: asyncio.Future[None] = self._loop.create_future()
-            self._sync_waiters.append((self._syncs + 1, future))
+            # The sync under way has everything that was written before it began.
+            number = self._syncs + 1 if self._unsynced.is_written else self._syncs
+            self._sync_waiters.append((number, future))
             self._begin_sync()
             await future
 
@@ -344,7 +347,7 @@ class Wal:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        rejected = entries + self._queue.clear(is_synced=not self._unsynced.is_in_doubt)
+        rejected = entries + self._queue.clear()
         self._queue.is_awake = False
         for entry in reversed(rejected):
             entry.sink.rejected(entry.token, failure)

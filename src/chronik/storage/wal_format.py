@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from chronik.model import refuse_newer
 from chronik.records.batch import Buffer
+from chronik.storage.disk import Disk
 
 MAGIC: Final = 0x43_57_41_4C  # "CWAL"
 _BODY: Final = struct.Struct(">IIQQ16siqB3x")
@@ -112,12 +114,22 @@ def _any_round(_after_sequence: int) -> int:
     return _ANY_ROUND
 
 
-def first_round(read_at: ReadAt, size: int, after_sequence: int) -> int:
-    """Number of the first round of a file that is newer than this sequence number; -1 if there is none."""
-    scanner = WalScanner("", read_at, size, after_sequence, is_last_file=True)
-    position = scanner.find_sound_entry(0, after_sequence)
-    header = scanner.header_at(position) if position is not None else None
-    return header.round if header is not None else _NO_ROUND
+def first_round(disk: Disk, paths: Iterable[Path], after_sequence: int) -> int:
+    """Number of the first round in these files that is newer than this sequence number; -1 if there is none.
+
+    A file whose first write failed has none: the next one tells then.
+    """
+    for path in paths:
+        file = disk.open(path)
+        try:
+            scanner = WalScanner("", file.read_at, file.size(), after_sequence, is_last_file=True)
+            position = scanner.find_sound_entry(0, after_sequence)
+            header = scanner.header_at(position) if position is not None else None
+        finally:
+            file.close()
+        if header is not None:
+            return header.round
+    return _NO_ROUND
 
 
 class WalScanner:
@@ -133,7 +145,7 @@ class WalScanner:
         is_last_file: bool,
         next_round: Callable[[int], int] = _any_round,
     ) -> None:
-        """`next_round` tells the number of the next file's first round behind a sequence number.
+        """`next_round` tells the number of the first round behind a sequence number in the files that follow.
 
         Where that is not higher than this file's last one, a sync of this file may have failed, and its end
         was written again.
@@ -214,6 +226,9 @@ class WalScanner:
 
     def find_sound_entry(self, position: int, after_sequence: int) -> int | None:
         """The next place at or behind `position` with a sound header of a higher sequence."""
+        header = self.header_at(position)
+        if header is not None and header.sequence > after_sequence:
+            return position  # as mostly: whoever walks from entry to entry reads no chunk for each of them
         needle = MAGIC.to_bytes(4, "big")
         while position + ENTRY_HEADER_BYTES <= self._size:
             chunk = self._read_at(position, _READ_CHUNK_BYTES)

@@ -290,15 +290,15 @@ class WalQueue:
         taken.sync_within = 0.0
         self._metadata, self._metadata_bytes = [], 0
 
-    def clear(self, *, is_synced: bool = True) -> list[Pending]:
-        """Remove and return everything that waits; nobody who waits for a cut is told.
+    def clear(self) -> list[Pending]:
+        """A round failed: remove and return everything that waits; nobody who waits for a cut is told.
 
-        If not everything that was taken `is_synced`, what is added next shares its number.
+        What was taken last may not be synced, so what is added next shares its number.
         """
         gone = self.waiting()
         self._planned.clear()
         self._open = None
-        self._former = None if is_synced else Round(self._last_round, sync_within=1.0)
+        self._former = Round(self._last_round, sync_within=1.0)
         self._metadata, self._metadata_bytes = [], 0
         self.count = self.data_count = self.data_bytes = 0
         return gone

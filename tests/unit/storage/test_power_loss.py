@@ -15,7 +15,7 @@ from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
 from chronik.storage import reading
 from chronik.storage.disk import IoThread
-from chronik.storage.log import PartitionLog
+from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
@@ -271,6 +271,76 @@ def test_what_a_failed_round_took_back_is_said_again() -> None:
     machine.run(reset_twice)
     machine.disk.lose_power()
     assert machine.run(offsets_and_values) == [(9, b"after")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_checkpoint_counts_nothing_that_segments_lack(seed: int) -> None:
+    """The log is truncated, behind all that the checkpoint counts, while the WAL is busy."""
+    machine = Machine(seed)
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"0")
+        for number in range(1, 9):
+            append(log, b"%d" % number + bytes(700))
+        checkpoint = asyncio.ensure_future(store.checkpoint())
+        await asyncio.sleep(0)
+        for number in range(9, 40):
+            append(log, b"%d" % number + bytes(700))
+        log.truncate(30)
+        machine.disk.slowness = 100.0
+        await checkpoint
+        assert log.flushed_offset >= 9
+
+    machine.run(fill)
+
+
+def test_a_checkpoint_that_is_given_up_does_not_end_the_next_one() -> None:
+    machine = Machine(1, StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 20)))
+
+    async def work(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"first")
+        machine.disk.slowness = 1000.0
+        append(log, bytes(30_000))  # too large for a round on the loop
+        await asyncio.sleep(0.001)
+        append(log, b"second")
+        given_up = asyncio.ensure_future(store.checkpoint())
+        await asyncio.sleep(0.001)
+        given_up.cancel()
+        await asyncio.sleep(0.001)
+        assert given_up.cancelled()
+        assert log.durable_end_offset == 1
+        append(log, b"third")
+        await store.checkpoint()
+        assert log.flushed_offset == 4
+
+    machine.run(work)
+
+
+def test_a_segment_that_a_failed_round_took_back_leaves_no_file() -> None:
+    """An empty file between two segments would hide the records that the first of them has there."""
+    machine = Machine(1)
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store, LogConfig(segment_bytes=200))
+        await append_durably(store, log, b"0")
+        await store.flusher.flushed()
+        for number in range(1, 6):
+            append(log, b"%d" % number)
+        log.truncate(log.segments[-1].base_offset + 1)
+        assert log.segments[-1].base_offset == 4
+        machine.disk.sync_failures = 1
+        await store.wal.drained()
+        assert log.log_end_offset == 1, "the round failed"
+        log.config = LogConfig(segment_bytes=500)
+        for number in range(1, 9):
+            await append_durably(store, log, b"%d" % number)
+        assert 4 not in [segment.base_offset for segment in log.segments]
+        await store.stop()
+
+    machine.run(fill)
+    assert machine.run(values) == [b"%d" % number for number in range(9)]
 
 
 def test_a_reader_does_not_see_what_was_cut_while_the_file_still_has_it() -> None:

@@ -135,6 +135,22 @@ def test_so_many_records_are_never_unsynced() -> None:
     Machine(1, LARGE).run(work)
 
 
+def test_records_that_a_failed_round_took_back_count_as_synced_no_more() -> None:
+    machine = Machine(1, LARGE)
+
+    async def work(store: LogStore) -> None:
+        log = open_orders(store, LogConfig(sync_within_seconds=60.0, sync_records=5))
+        await append_durably(store, log, b"first")
+        machine.disk.sync_failures = 1
+        await append_durably(store, log, *[b"rejected"] * 20)
+        assert log.log_end_offset == 1
+        for _ in range(12):
+            await append_durably(store, log, b"a")
+            assert log.durable_end_offset - log.synced_end_offset < 5
+
+    machine.run(work)
+
+
 def test_the_end_of_a_transaction_is_synced_and_with_it_its_records() -> None:
     async def work(store: LogStore) -> None:
         log = await named(store)
@@ -162,6 +178,21 @@ def test_much_is_synced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.2)
         assert log.log_end_offset - log.synced_end_offset < 12
         assert store.wal.stats.relaxed_sync_seconds.count > 1
+
+    Machine(1, LARGE).run(work)
+
+
+def test_who_waits_for_the_sync_under_way_waits_for_no_other() -> None:
+    """Nothing was written since it began, and nothing may come: a node that stops would wait for ever."""
+
+    async def work(store: LogStore) -> None:
+        log = await named(store)
+        await append_durably(store, log, b"last")
+        first = asyncio.ensure_future(store.wal.synced())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(store.checkpoint(), 5)
+        assert first.done()
+        assert log.synced_end_offset == 2
 
     Machine(1, LARGE).run(work)
 

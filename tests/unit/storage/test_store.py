@@ -357,12 +357,31 @@ async def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) 
         append(log, b"dropped")
         log.truncate(1)
         append(log, b"instead", epoch=1)
-        held.commit(3)
-        assert (log.durable_end_offset, log.log_end_offset) == (0, 2)
         held.commit(1)
-        assert (log.durable_end_offset, log.log_end_offset) == (1, 2)
+        assert (log.durable_end_offset, log.log_end_offset) == (0, 2), "its name"
+        for count_as in ("what is kept", "what was dropped", "the cut"):
+            held.commit(1)
+            assert (log.durable_end_offset, log.log_end_offset) == (1, 2), count_as
         held.commit(1)
         assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
+
+
+async def test_what_two_cuts_left_is_durable_and_nothing_behind_it(tmp_path: Path) -> None:
+    """A checkpoint, too, has to hear of it: it speaks of all that was appended before it."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        held = HeldWal()
+        log._wal = held  # type: ignore[assignment]
+        for number in range(6):
+            append(log, b"%d" % number)
+        log.truncate(4)
+        log.truncate(2)
+        append(log, b"instead", epoch=1)
+        held.commit(7)
+        assert (log.durable_end_offset, log.synced_end_offset) == (2, 2)
+        log.restart_at(0)
+        held.commit(3)
+        assert (log.durable_end_offset, log.synced_end_offset) == (0, 0)
 
 
 async def test_a_failed_sync_takes_the_round_back_for_good(
