@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,7 +74,7 @@ async def put_records(
     for tp, one in homes:
         end = ends[tp].offset
         for piece in one.pieces:
-            for chunk in _chunks(read_piece(folder, piece), end):
+            for chunk in _chunks(await asyncio.to_thread(read_piece, folder, piece), end):
                 end = await _put(http, tp, end, chunk)
             done += piece.size_bytes
             tell(done)
