@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -217,7 +218,8 @@ def put_shown(
     http = find_http(url, servers)
 
     async def work(cluster: Cluster) -> None:
-        await make_topics(cluster, manifest, names, go_on=go_on)
+        for sentence in await make_topics(cluster, manifest, names, go_on=go_on):
+            print(f"chronik: {sentence}", file=sys.stderr)
         await put_shape(http, manifest)
         with progress("restoring", manifest.size_bytes, unit="bytes") as show:
             await put_records(cluster, http, folder, manifest, names, show)
