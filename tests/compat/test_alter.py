@@ -108,7 +108,9 @@ def test_a_shell_completes(shell: str, typed: str, offered: list[str], tmp_path:
 def test_the_completion_script_calls_chronik_back(shell: str, tmp_path: Path) -> None:
     script = chronik(_CHRONIK_COMPLETE=f"source_{shell}", HOME=str(tmp_path)).stdout
     named = set(re.findall(r"_(?:CHRONIK|TYPER)_\w+|COMP_\w+", script))
-    answered = set(asked_by(shell, "chronik")) - ({"_TYPER_COMPLETE_FISH_ACTION"} if shell == "zsh" else set())
+    answered = set(asked_by(shell, "chronik")) - (
+        {"_TYPER_COMPLETE_FISH_ACTION"} if shell == "zsh" else set()
+    )
     assert answered <= named, "the test asks as the script does"
     assert f"_CHRONIK_COMPLETE=complete_{shell}" in script
     if program := shutil.which(shell):
