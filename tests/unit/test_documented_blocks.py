@@ -145,7 +145,7 @@ def test_a_line_that_is_wrong_is_found(line: str, tmp_path: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_found_in_text_and_in_blocks() -> None:
     page = """\
-Say `chronik topic list`, `chronik`, or `chronik topic lists` and `x | chronik produces orders`; chronik is it.
+Say `chronik topic list`, `chronik`, or `chronik topic lists`, `x | chronik produces orders`; chronik is it.
 
 ```sh
 chronik group describe billing
