@@ -94,7 +94,7 @@ lock: $(VENV)/.dev ## resolve the dependencies anew into requirements/*.lock
 dist: $(VENV)/.dev ## wheel, sdist, SBOM and licence list into dist/, built twice: the hashes must agree
 	$(BIN)/python tools/dist.py --check
 
-container: dist ## the container image `chronik` by podman; PACKAGES=broker leaves search and SQL out
+container: dist ## the container image `chronik` by podman; PACKAGES=broker leaves search, SQL and S3 out
 	$(PODMAN) build --format docker -f deploy/container/Containerfile -t chronik --build-arg PACKAGES=$(PACKAGES) $(BUILD_ARGS) .
 
 container-try: $(VENV)/.dev ## run a node from that image: health check, records, memory limit, SIGTERM, kill -9

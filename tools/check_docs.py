@@ -216,10 +216,40 @@ def known_flags() -> set[str]:
     return flags | {"--help"}
 
 
+_COMMAND = re.compile(r"(?:^ *|[`|;&(] ?|\bdo |/)chronik((?: [a-z][a-z-]*)+)")
+"""In code: behind its backtick, a pipe, a folder. The words end at the first flag, name or number."""
+_FENCE = re.compile(r"^ *```")
+
+
+def unknown_commands(page: str) -> Iterator[tuple[int, str]]:
+    """Line and words of each `chronik a b` in code that is no command."""
+    root = typer.main.get_command(build())
+    is_block = False
+    for number, line in enumerate(page.splitlines(), 1):
+        if _FENCE.match(line):
+            is_block = not is_block
+            continue
+        code = line if is_block else " ".join(f"`{span}`" for span in re.findall(r"`([^`]+)`", line))
+        for words in _COMMAND.findall(code):
+            found: Any = root
+            path = "chronik"
+            for word in words.split():
+                children = getattr(found, "commands", {})
+                if not children:
+                    break  # what follows are its arguments
+                path = f"{path} {word}"
+                found = children.get(word)
+                if found is None:
+                    yield number, path
+                    break
+
+
 def mistakes() -> Iterator[str]:
     flags = known_flags()
     variables = {BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE, *(setting.env for setting in table().values())}
     for page in pages():
+        for number, command in unknown_commands(page.read_text()):
+            yield f"{page.relative_to(ROOT)}, line {number}: there is no command {command}"
         for number, line in enumerate(page.read_text().splitlines(), 1):
             where = f"{page.relative_to(ROOT)}, line {number}"
             for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line):

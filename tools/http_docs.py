@@ -30,7 +30,7 @@ and `/docs`; the console is at `/`.
   Kafka's listeners know, and the ACLs in the last column decide: lists, searches and SQL show the topics that it may see, and no more.
 - Pages of other sites cannot call a node from a visitor's browser: a foreign `Origin`, or a foreign `Host` on a loopback node, gets 403.
 
-```
+```sh
 curl localhost:6092/admin/raft-status
 curl localhost:6092/admin/create-topic -d '{"name": "orders", "partitions": 3, "config": {"searchable": true}}'
 curl localhost:6092/orders/_search -d '{"query": {"match": {"customer": "ada"}}, "sort": [{"@timestamp": "desc"}]}'

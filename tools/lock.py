@@ -34,7 +34,7 @@ BROKER_LOCK = "requirements/broker.lock"
 RUN_LOCK = "requirements/run.lock"
 LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (BROKER_LOCK, ()),
-    (RUN_LOCK, ("--extra", "query", "--constraint", BROKER_LOCK)),
+    (RUN_LOCK, ("--extra=objects", "--extra=query", "--constraint", BROKER_LOCK)),
     (
         "requirements/dev.lock",
         (*(f"--extra={name}" for name in ("dev", "objects", "query", "spark")), "--constraint", RUN_LOCK),

@@ -22,7 +22,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("query", "spark")
+EXTRAS = ("objects", "query", "spark")
 PROJECT = "chronik"
 CLASSIFIERS = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",

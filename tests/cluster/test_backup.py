@@ -18,17 +18,19 @@ from chronik.testing import Cluster
 from tests.cluster.load import Load
 from tests.crash.load import read_partition
 from tests.node import SOURCE
+from tests.s3 import BUCKET, S3Server
 
 QUIET = {"log_level": 0}
 
 
-def chronik(cluster: Cluster, *arguments: str | Path, fails: bool = False) -> str:
+def chronik(cluster: Cluster, *arguments: str | Path, fails: bool = False, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "chronik", *map(str, arguments)],
         env={
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(SOURCE),
             "CHRONIK_BOOTSTRAP": cluster.bootstrap,
+            **env,
         },
         capture_output=True,
         text=True,
@@ -117,7 +119,14 @@ def pieces(manifest: dict[str, Any]) -> set[str]:
     }
 
 
-@pytest.fixture(scope="module")
+def damage_largest(folder: Path) -> None:
+    damaged = max(folder.rglob("*.batches"), key=lambda path: path.stat().st_size)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+
+
+@pytest.fixture
 def empty() -> Iterator[Cluster]:
     with Cluster(nodes=2, can_partition=False) as cluster:
         yield cluster
@@ -163,13 +172,53 @@ def test_a_backup_under_load_comes_back_record_by_record(
     refused = chronik(empty, "backup", "restore", tmp_path / "b", fails=True)
     assert "exists: restore into a cluster without it" in refused
 
-    damaged = max((tmp_path / "b" / "records").rglob("*.batches"), key=lambda path: path.stat().st_size)
-    data = bytearray(damaged.read_bytes())
-    data[len(data) // 2] ^= 1
-    damaged.write_bytes(data)
+    damage_largest(tmp_path / "b")
     assert "the checksum does not match" in chronik(source, "backup", "verify", tmp_path / "b", fails=True)
 
     chronik(source, "topic", "export", "plain", tmp_path / "plain.zip")
     chronik(empty, "topic", "import", tmp_path / "plain.zip", "--as", "copy")
     assert records(empty, "copy") == records(source, "plain")
     chronik(source, "topic", "delete", "plain", "transactional", "cut", "emptied", "busy", "--yes")
+
+
+@pytest.mark.timeout(240)
+def test_a_backup_in_an_object_store_comes_back_record_by_record(
+    shared_cluster: Cluster, empty: Cluster, tmp_path: Path
+) -> None:
+    source = shared_cluster
+    topics = ("plain", "transactional", "cut", "emptied")
+    where = f"s3://{BUCKET}/backups"
+    fill(source)
+    with S3Server(tmp_path / "s3") as store:
+        env = {"CHRONIK_OBJECT_STORE_ENDPOINT": store.endpoint, **store.secrets()}
+        first = json.loads(chronik(source, "backup", "create", where, "--json", **env))
+        sender = confluent_kafka.Producer({"bootstrap.servers": source.bootstrap, **QUIET})
+        for number in range(100):
+            sender.produce("plain", b"later %d" % number)
+        assert sender.flush(30) == 0
+        second = json.loads(chronik(source, "backup", "create", where, "--json", **env))
+        listed = json.loads(chronik(source, "backup", "list", where, "--json", **env))
+        assert [one["backup"] for one in listed] == [first["backup"], second["backup"]]
+        assert second["offsets"] == first["offsets"] + 100
+        folder = store.objects / "backups" / "backups"
+        old, new = (json.loads(path.read_text()) for path in sorted(folder.iterdir()))
+        assert pieces(old) < pieces(new), "the second backup names the objects of the first and adds its own"
+        assert "no damage" in chronik(source, "backup", "verify", where, **env)
+
+        assert "restored" in chronik(empty, "backup", "restore", where, **env)
+        for topic in topics:
+            assert records(empty, topic) == records(source, topic), topic
+        assert len(records(empty, "plain")) == 600
+
+        damage_largest(store.objects)
+        told = chronik(source, "backup", "verify", where, fails=True, **env)
+        assert "the checksum does not match" in told
+        (store.objects / "backups" / max(pieces(new) - pieces(old))).unlink()
+        told = chronik(source, "backup", "verify", where, fails=True, **env)
+        assert ".batches is missing" in told
+        assert "2 problems" in told
+    env |= {"CHRONIK_OBJECT_STORE_TIMEOUT_MS": "1000"}
+    told = chronik(source, "backup", "list", where, fails=True, **env)
+    assert "cannot list backups at s3://segments/backups" in told
+    assert store.secrets()["CHRONIK_OBJECT_STORE_SECRET_ACCESS_KEY"] not in told
+    chronik(source, "topic", "delete", *topics, "--yes")

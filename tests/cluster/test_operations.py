@@ -23,7 +23,7 @@ SECTION = "## What to look at when…"
 
 def commands() -> list[str]:
     text = (ROOT / "docs" / "OPERATIONS.md").read_text().split(SECTION, 1)[1].split("\n## ", 1)[0]
-    blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
 

@@ -9,9 +9,7 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,18 +18,20 @@ from chronik.metadata.levels import LEVEL_FIRST, LEVEL_LAST
 from chronik.testing import Cluster
 from tests.cluster.load import Load
 from tests.node import SOURCE
+from tools.previous_release import kept
 
 PARTITIONS = 3
-PREVIOUS = Path(__file__).parent / "previous" / "chronik.tar.xz"
 
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment in which a node runs the release before (`tools/previous_release.py`)."""
     folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(PREVIOUS) as packed:
-        packed.extractall(folder, filter="data")
-    return {"PYTHONPATH": str(folder / "src")}
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    subprocess.run(
+        [*pip, "--no-deps", "--no-index", "--target", str(folder), str(kept())], check=True, timeout=120
+    )
+    return {"PYTHONPATH": str(folder)}
 
 
 def upgrade(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:

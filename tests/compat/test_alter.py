@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,21 +78,43 @@ def test_a_topic_that_is_not_there(node: ChronikNode) -> None:
     assert "topic 'nowhere' does not exist" in done.stderr
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("chronik top", "topic"), ("chronik topic al", "alter")])
-def test_bash_completes(typed: str, offered: str, tmp_path: Path) -> None:
-    words = typed.split()
-    done = chronik(
-        _CHRONIK_COMPLETE="complete_bash",
-        COMP_WORDS=typed,
-        COMP_CWORD=str(len(words) - 1),
-        HOME=str(tmp_path),
+def asked_by(shell: str, typed: str) -> dict[str, str]:
+    """The variables with which the shell's completion script asks for what may follow."""
+    if shell == "bash":
+        asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    else:
+        asked = {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    return {"_CHRONIK_COMPLETE": f"complete_{shell}", **asked}
+
+
+def offers(shell: str, answer: str) -> list[str]:
+    """The words alone: zsh and fish show what each one means, too."""
+    if shell == "zsh":
+        return re.findall(r'"([^"]+)":"', answer)
+    return [line.split("\t")[0] for line in answer.split("\n") if line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("chronik top", ["top", "topic"]), ("chronik topic al", ["alter"]), ("chronik nothing", [])],
+)
+def test_a_shell_completes(shell: str, typed: str, offered: list[str], tmp_path: Path) -> None:
+    done = chronik(**asked_by(shell, typed), HOME=str(tmp_path))
+    assert offers(shell, done.stdout) == offered, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_calls_chronik_back(shell: str, tmp_path: Path) -> None:
+    script = chronik(_CHRONIK_COMPLETE=f"source_{shell}", HOME=str(tmp_path)).stdout
+    named = set(re.findall(r"_(?:CHRONIK|TYPER)_\w+|COMP_\w+", script))
+    answered = set(asked_by(shell, "chronik")) - (
+        {"_TYPER_COMPLETE_FISH_ACTION"} if shell == "zsh" else set()
     )
-    assert offered in done.stdout.split(), done.stderr
-
-
-def test_the_completion_script_calls_chronik_back(tmp_path: Path) -> None:
-    script = chronik(_CHRONIK_COMPLETE="source_bash", HOME=str(tmp_path)).stdout
-    assert "_CHRONIK_COMPLETE=complete_bash" in script
+    assert answered <= named, "the test asks as the script does"
+    assert f"_CHRONIK_COMPLETE=complete_{shell}" in script
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n", "-c", script], check=True, timeout=30)
 
 
 def test_top_shows_each_node_once(node: ChronikNode) -> None:

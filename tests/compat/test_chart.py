@@ -37,6 +37,7 @@ def render(chart: Path, *values: str) -> subprocess.CompletedProcess[str]:
         "kafkaTlsSecretName=clients",
         "nodeTlsSecretName=nodes,clusterId=orders",
         "storage.className=fast",
+        "objectStore.url=s3://logs/orders,objectStore.secretName=store",
     ],
 )
 def test_every_manifest_is_valid(value: str) -> None:
@@ -75,6 +76,21 @@ def test_a_pod_starts_with_the_certificates_of_its_secrets(tmp_path: Path) -> No
         for name in ("kafka", "node"):
             assert f"name: {name}-tls, mountPath: /etc/chronik-{name}-tls" in rendered
     assert str(settings.kafka_tls_cert) == "/etc/chronik-kafka-tls/tls.crt"
+
+
+def test_a_pod_gets_the_object_store_and_its_credentials(tmp_path: Path) -> None:
+    values = "objectStore.url=s3://logs/orders,objectStore.endpoint=https://store:9000,objectStore.region=eu"
+    rendered = render(CHART, f"{values},objectStore.secretName=store").stdout
+    given = dict(re.findall(r"\{name: (CHRONIK_OBJECT\w+), value: \"([^\"]*)\"\}", rendered))
+    secret = r"- name: (CHRONIK_OBJECT\w+)\n +valueFrom: \{secretKeyRef: \{name: \"store\", key: ([\w-]+)\}\}"
+    given |= dict(re.findall(secret, rendered))
+    settings = load_settings({}, given, None).settings
+    assert settings.object_store == "s3://logs/orders"
+    assert settings.object_store_endpoint == "https://store:9000"
+    assert settings.object_store_region == "eu"
+    assert settings.object_store_access_key_id == "access-key-id"
+    assert settings.object_store_secret_access_key == "secret-access-key"
+    assert "OBJECT_STORE" not in render(CHART).stdout
 
 
 def test_node_certificates_need_the_id_that_they_are_bound_to() -> None:

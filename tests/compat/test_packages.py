@@ -5,17 +5,21 @@ Guards O01.
 
 from __future__ import annotations
 
+import email.parser
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.compat.test_readme import block
 from tests.node import SOURCE, ChronikNode
@@ -29,12 +33,13 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 pytestmark = pytest.mark.usefixtures("only_chronik")
 
 
-def run(*command: str | Path, **env: str) -> str:
+def run(*command: str | Path, given: str = "", **env: str) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=ROOT,
         env={**kept, **env},
+        input=given,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -59,7 +64,7 @@ def pythons() -> dict[str, str]:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built twice; the tool fails if the two differ."""
     folder = tmp_path_factory.mktemp("packages") / "dist"
-    run(sys.executable, "tools/dist.py", "--check", "--output", folder)
+    run(sys.executable, "tools/dist.py", "--check", "--output", folder, PYTHONPATH=str(SOURCE))
     return folder
 
 
@@ -84,21 +89,73 @@ def test_a_supported_python_is_here() -> None:
     assert f"{sys.version_info[0]}.{sys.version_info[1]}" in pythons()
 
 
-@pytest.mark.parametrize("version", pythons())
-def test_the_wheel_alone_serves_the_five_lines(version: str, dist: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    run(pythons()[version], "-m", "venv", "--without-pip", tmp_path / "venv")
+def installed(folder: Path, start: str, lock: str, dist: Path) -> Path:
+    """The Python of a new environment that has a lock's packages and the wheel, and nothing else."""
+    python = folder / "venv" / "bin" / "python"
+    run(start, "-m", "venv", "--without-pip", folder / "venv")
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "-q")
-    run(*pip, "--no-compile", "--require-hashes", "-r", ROOT / "requirements" / "broker.lock")
+    run(*pip, "--no-compile", "--require-hashes", "-r", ROOT / "requirements" / f"{lock}.lock")
     run(*pip, "--no-compile", "--no-deps", *dist.glob("*.whl"))
+    return python
 
+
+@pytest.mark.parametrize("version", pythons())
+def test_the_wheel_alone_serves_the_five_lines(
+    version: str, dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    python = installed(tmp_path, pythons()[version], "broker", dist)
     with InstalledNode(tmp_path / "node", python) as node:
+        run(python, "-m", "chronik", "produce", "first", "-b", node.bootstrap, given="hello\n")
+        acknowledged_s = time.monotonic() - began
+        (wheel,) = dist.glob("*.whl")
+        with capsys.disabled():
+            print(
+                f"\nPython {version}: wheel of {wheel.stat().st_size / 1e6:.1f} MB; first record acknowledged "
+                f"{acknowledged_s:.1f} s after pip install began"
+            )
         assert "site-packages" in run(python, "-c", "import chronik; print(chronik.__file__)")
         (tmp_path / "five.py").write_text(block("Five lines").replace("127.0.0.1:9092", node.bootstrap))
         assert run(sys.executable, tmp_path / "five.py").strip() == "b'hello'"
         said = run(tmp_path / "venv" / "bin" / "chronik", "topic", "list", "-b", node.bootstrap)
         assert "greetings" in said
         node.stop()
+
+
+def test_the_wheel_with_its_extras_serves_sql_and_search(dist: Path, tmp_path: Path) -> None:
+    python = installed(tmp_path, sys.executable, "run", dist)
+    with InstalledNode(tmp_path / "node", python) as node:
+
+        def chronik(*arguments: str, given: str = "") -> str:
+            return run(python, "-m", "chronik", *arguments, given=given, CHRONIK_BOOTSTRAP=node.bootstrap)
+
+        chronik("topic", "create", "orders", "--config", "searchable=true")
+        chronik("produce", "orders", given='{"customer": "ada", "total": 12.5}\n')
+        assert "12.5" in chronik("sql", "SELECT sum(total) FROM orders", "--format", "csv")
+        assert "ada" in chronik("search", "orders", "customer:ada", "--refresh", "--json")
+        node.stop()
+    assert "s3" in run(python, "-c", "import obstore.store; print(obstore.store.S3Store.__name__.lower())")
+
+
+def test_the_wheel_asks_for_what_the_locks_have(dist: Path) -> None:
+    """Each extra, and `all` of them: what pip would take for the wheel is what the tests ran with."""
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (one for one in packed.namelist() if one.endswith(".dist-info/METADATA"))
+        metadata = email.parser.Parser().parsestr(packed.read(name).decode())
+    required = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    locks = {"objects": "run", "query": "run", "spark": "dev", "": "broker"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {*locks, "all", "dev"} - {""}
+    for extra, lock in locks.items():
+        held = read_lock(ROOT / "requirements" / f"{lock}.lock")
+        wanted = [one for one in required if one.marker is None or one.marker.evaluate({"extra": extra})]
+        assert wanted
+        for one in wanted:
+            version = held[canonicalize_name(one.name)].version
+            assert one.specifier.contains(version, prereleases=True), f"{one} and {version} in {lock}.lock"
+    everything = next(one for one in required if one.name == "chronik")
+    assert str(everything.marker) == 'extra == "all"'
+    assert everything.extras == set(locks) - {""}
 
 
 def test_wheel_and_sdist_hold_every_tracked_file_of_the_package(dist: Path) -> None:
@@ -127,13 +184,10 @@ def test_the_sbom_has_what_the_locks_have(dist: Path) -> None:
     document = json.loads(path.read_text())
     components = {one["name"]: one for one in document["components"]}
     broker = read_lock(ROOT / "requirements" / "broker.lock")
-    required = {name for name, one in components.items() if one["scope"] == "required"}
-    console = json.loads((ROOT / "src/chronik/admin/console/vendor/vendor.json").read_text())
-    vendored = {name for built in console.values() for name in built["packages"]}
-    assert vendored
-    assert required == set(broker) | vendored
-    query = set(read_lock(ROOT / "requirements" / "run.lock"))
-    assert query <= set(components)
+    from_python = {name for name, one in components.items() if one["purl"].startswith("pkg:pypi/")}
+    required = {name for name in from_python if components[name]["scope"] == "required"}
+    assert required == set(broker)
+    assert set(read_lock(ROOT / "requirements" / "run.lock")) <= from_python
     assert all(components[name]["version"] == one.version for name, one in broker.items())
     assert all(one["licenses"] and one["hashes"] for one in components.values())
     refs = {one["bom-ref"] for one in components.values()} | {document["metadata"]["component"]["bom-ref"]}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cluster.clients import until
 from tests.compat.test_readme import ROOT, run
 from tests.node import ChronikNode
 
@@ -70,6 +73,32 @@ def test_a_page_runs(page: str, node: ChronikNode, tmp_path: Path) -> None:
         PATH=f"{command_folder(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}",
     )
     assert [word for word in PAGES[page] if word not in said] == [], said
+
+
+def test_the_calls_of_the_page_on_http_answer(tmp_path: Path) -> None:
+    """The page asks for records of a topic that it has just made: they are written in between."""
+    ((language, code),) = blocks("HTTP")
+    assert language == "sh"
+    with ChronikNode(tmp_path / "node") as node:
+        address = f"127.0.0.1:{node.settings['http_port']}"
+        calls = code.replace("localhost:6092", address).replace("curl ", "curl -sS --fail-with-body ")
+        status, create, search, sql = calls.splitlines()
+        assert json.loads(run(status, tmp_path))["node_id"] == 1
+        assert json.loads(run(create, tmp_path))["name"] == "orders"
+        record = """echo '{"customer": "ada", "total": 12.5}' | chronik produce orders"""
+        folder = command_folder(tmp_path / "bin")
+        path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        run(record, tmp_path, CHRONIK_BOOTSTRAP=node.bootstrap, PATH=path)
+        hits: list[dict[str, Any]] = []
+
+        def is_found() -> bool:
+            hits[:] = json.loads(run(search, tmp_path))["hits"]["hits"]
+            return bool(hits)
+
+        until(is_found, 60)
+        assert [hit["_source"] for hit in hits] == [{"customer": "ada", "total": 12.5}]
+        assert "12.5" in run(sql, tmp_path)
+        node.stop()
 
 
 @pytest.mark.parametrize("page", NOT_RUN)

@@ -39,7 +39,7 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (contract,) = [one for one in contracts if one["id"] == "layers"]
     layers = [re.findall(r"\w+", layer) for layer in contract["layers"]]
-    drawn = PAGES[0].read_text().partition("## Layers")[2].split("```")[1]
+    drawn = PAGES[0].read_text().partition("## Layers")[2].split("```text")[1].split("```")[0]
     assert [line.split() for line in drawn.strip().splitlines()] == layers
 
 

@@ -75,3 +75,30 @@ def test_help_lists_every_flag(tmp_path: Path) -> None:
 
     text = chronik("start", "--help", cwd=tmp_path).stdout
     assert not [s.flag for s in table().values() if s.flag and s.flag not in text]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["version"], 0), (["no-such-command"], 2)])
+def test_a_process_with_obstore_ends_without_taking_the_interpreter_down(
+    arguments: list[str], code: int, tmp_path: Path
+) -> None:
+    """Taking it down would wait for the thread, for ever; a thread of obstore would be hurt by it."""
+    program = (
+        "import atexit, sys, threading, types\n"
+        "from chronik.cli import main\n"
+        "sys.modules['obstore'] = types.ModuleType('obstore')\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "atexit.register(print, 'at exit')\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout.endswith("at exit\n")
+    assert bool(done.stderr) == bool(code)

@@ -72,6 +72,13 @@ def test_each_node_of_the_compose_file_finds_itself_in_the_cluster_file() -> Non
         )
 
 
+def test_other_images_of_the_compose_file_are_of_one_version() -> None:
+    compose = (ROOT / "deploy/container/compose.yml").read_text()
+    images = [name for name in re.findall(r"^ +image: (.*)$", compose, re.MULTILINE) if name != "chronik"]
+    assert len(images) == 2
+    assert [name for name in images if not re.search(r":v?\d+\.\d+\.\d+$", name)] == []
+
+
 def test_the_chart_uses_only_values_that_it_has_and_is_of_this_version() -> None:
     chart = ROOT / "deploy/helm/chronik"
     values = re.findall(r"^(  )?(\w+):", (chart / "values.yaml").read_text(), re.MULTILINE)

@@ -9,11 +9,13 @@ a program other than a person's terminal would call.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -86,6 +88,30 @@ def _root(
 
 
 def main() -> None:
+    try:
+        _main()
+    except SystemExit as end:
+        if "obstore" in sys.modules:
+            _end_now(end.code)
+        raise
+
+
+def _end_now(code: object) -> NoReturn:
+    """End the process without taking the interpreter down.
+
+    Threads of obstore go back into Python after they have delivered a result. One that does so while the
+    interpreter is being taken down aborts the process, whose work is done by then.
+    """
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _main() -> None:
     try:
         build(sys.argv[1] if len(sys.argv) > 1 else None)(prog_name="chronik")
     except ChronikError as error:

@@ -1,7 +1,8 @@
-"""`chronik backup`: a whole cluster into a directory and back, without a stop."""
+"""`chronik backup`: a whole cluster into a directory or an object store and back, without a stop."""
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from chronik.cli.client import (
     run,
 )
 from chronik.cli.http import HttpUrl, with_http
+from chronik.cli.settings import CONFIG_OPTION
 from chronik.words import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +29,15 @@ if TYPE_CHECKING:
     from chronik.cli.backup_files import BackupFolder, BackupManifest
     from chronik.client import Cluster
 
-Where = Annotated[Path, typer.Argument(metavar="DIR", help="where the backups lie", show_default=False)]
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|URL",
+        help="where the backups lie: a directory, file:///folder or s3://bucket/prefix",
+        show_default=False,
+    ),
+]
+NodeConfig = Annotated[Path | None, CONFIG_OPTION]
 BackupId = Annotated[
     str | None,
     typer.Option("--backup", metavar="ID", help="which one (default: the newest)", show_default=False),
@@ -44,7 +54,8 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    folder: Where,
+    where: Where,
+    config: NodeConfig = None,
     url: HttpUrl = None,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
@@ -52,20 +63,24 @@ def create(
 ) -> None:
     """Back up topics, records, group offsets, users, ACLs and quotas while the cluster works.
 
-    Records are copied up to where each partition ended at the start. If DIR has a backup of the same topics
+    Records are copied up to where each partition ended at the start. If there is a backup of the same topics
     already, only what came since is copied. Passwords are kept as the cluster keeps them, never in clear:
-    where ACLs decide, that takes a super user or a full API key.
+    where ACLs decide, that takes a super user or a full API key. Endpoint, region and credentials of an
+    object store are the settings object_store_*, from the environment or --config.
 
     Examples:
 
       chronik backup create /backups/orders
 
+      chronik backup create s3://backups/orders
+
       chronik backup create /backups/orders -b 10.0.0.1:9092 --url https://10.0.0.1:6092
     """
-    from chronik.cli.backup_files import BackupDirectory
+    from chronik.cli.backup_objects import open_place
 
-    shape = with_http(url, servers, lambda http: http.get("/admin/backup/metadata"))
-    manifest = take_shown(servers, shape, BackupDirectory(folder), timeout)
+    with open_place(where, config) as place:
+        shape = with_http(url, servers, lambda http: http.get("/admin/backup/metadata"))
+        manifest = take_shown(servers, shape, place, timeout)
     if as_json:
         print_json(_row(manifest))
     else:
@@ -103,17 +118,18 @@ def _row(manifest: BackupManifest) -> dict[str, Any]:
     }
 
 
-def list_(folder: Where, as_json: AsJson = False) -> None:
-    """List the backups in a directory, oldest first.
+def list_(where: Where, config: NodeConfig = None, as_json: AsJson = False) -> None:
+    """List the backups that lie in a place, oldest first.
 
     Examples:
 
       chronik backup list /backups/orders
     """
-    from chronik.cli.backup_files import BackupDirectory, manifest_ids, read_manifest
+    from chronik.cli.backup_files import manifest_ids, read_manifest
+    from chronik.cli.backup_objects import open_place
 
-    place = BackupDirectory(folder)
-    rows = [_row(read_manifest(place, backup_id)) for backup_id in manifest_ids(place)]
+    with open_place(where, config) as place:
+        rows = [_row(read_manifest(place, backup_id)) for backup_id in manifest_ids(place)]
     if as_json:
         print_json(rows)
     else:
@@ -123,24 +139,27 @@ def list_(folder: Where, as_json: AsJson = False) -> None:
         )
 
 
-def verify(folder: Where, backup_id: BackupId = None, as_json: AsJson = False) -> None:
+def verify(
+    where: Where, backup_id: BackupId = None, config: NodeConfig = None, as_json: AsJson = False
+) -> None:
     """Read a whole backup and check every file against its checksums; exit code 1: damage.
 
     Examples:
 
       chronik backup verify /backups/orders
     """
-    from chronik.cli.backup_files import BackupDirectory, problems, read_manifest
+    from chronik.cli.backup_files import problems, read_manifest
+    from chronik.cli.backup_objects import open_place
 
-    place = BackupDirectory(folder)
-    manifest = read_manifest(place, backup_id)
-    pieces = sum(1 for _ in manifest.pieces())
     found = []
-    with progress("checking", pieces, unit="files", enabled=not as_json) as show:
-        for number, problem in enumerate(problems(place, manifest), 1):
-            show(min(number, pieces))
-            if problem is not None:
-                found.append(problem)
+    with open_place(where, config) as place:
+        manifest = read_manifest(place, backup_id)
+        pieces = sum(1 for _ in manifest.pieces())
+        with progress("checking", pieces, unit="files", enabled=not as_json) as show:
+            for number, problem in enumerate(problems(place, manifest), 1):
+                show(min(number, pieces))
+                if problem is not None:
+                    found.append(problem)
     if as_json:
         print_json({**_row(manifest), "files": pieces, "problems": found})
     else:
@@ -153,11 +172,12 @@ def verify(folder: Where, backup_id: BackupId = None, as_json: AsJson = False) -
 
 
 def restore(
-    folder: Where,
+    where: Where,
     backup_id: BackupId = None,
     go_on: Annotated[
         bool, typer.Option("--continue", help="go on with a restore that was interrupted")
     ] = False,
+    config: NodeConfig = None,
     url: HttpUrl = None,
     timeout: Timeout = 60.0,
     servers: Bootstrap = None,
@@ -172,12 +192,13 @@ def restore(
 
       chronik backup restore /backups/orders --backup 20260101T120000.000Z
     """
-    from chronik.cli.backup_files import BackupDirectory, read_manifest
+    from chronik.cli.backup_files import read_manifest
+    from chronik.cli.backup_objects import open_place
     from chronik.cli.backup_restore import as_named
 
-    place = BackupDirectory(folder)
-    manifest = read_manifest(place, backup_id)
-    put_shown(servers, url, place, manifest, as_named(manifest.topics), timeout, go_on=go_on)
+    with open_place(where, config) as place:
+        manifest = read_manifest(place, backup_id)
+        put_shown(servers, url, place, manifest, as_named(manifest.topics), timeout, go_on=go_on)
     print(f"backup {manifest.backup_id} restored: {described(manifest)}")
 
 
@@ -197,7 +218,8 @@ def put_shown(
     http = find_http(url, servers)
 
     async def work(cluster: Cluster) -> None:
-        await make_topics(cluster, manifest, names, go_on=go_on)
+        for sentence in await make_topics(cluster, manifest, names, go_on=go_on):
+            print(f"chronik: {sentence}", file=sys.stderr)
         await put_shape(http, manifest)
         with progress("restoring", manifest.size_bytes, unit="bytes") as show:
             await put_records(cluster, http, folder, manifest, names, show)

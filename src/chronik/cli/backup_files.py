@@ -7,7 +7,9 @@ topics names the old ones again and adds what came since. docs/FORMATS.md has th
 from __future__ import annotations
 
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
@@ -23,6 +25,11 @@ from chronik.records.batch import check_batches
 FORMAT: Final = 1
 MANIFESTS: Final = "backups"
 RECORDS: Final = "records"
+MANIFEST_BYTES_MAX: Final = 256 * 1024 * 1024
+PIECE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Pieces are written at 8 MiB; one batch, and what came with it, may make one larger."""
+_BACKUP_ID: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
+_PIECE_PATH: Final = re.compile(RECORDS + r"/[0-9a-f-]{36}/\d{1,10}/\d{20}-\d{20}\.batches")
 
 
 class BackupPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +89,22 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupFolder(Protocol):
-    """Where a backup lies. Paths are relative, with slashes; what was put is there wholly or not at all."""
+    """Where a backup lies. Paths are relative, with slashes; what was put is there wholly or not at all.
+
+    Others may have written there too: whoever asks checks names and bytes.
+    """
 
     def put(self, path: str, data: bytes | bytearray) -> None: ...
-    def get(self, path: str) -> bytes | None: ...
+
+    def get(self, path: str, size_max: int) -> bytes | None:
+        """None if it is not there; CommandFailed if it has more than `size_max` bytes."""
+        ...
+
     def names(self, path: str) -> list[str]: ...
+
+
+def too_large(path: str, size_max: int) -> CommandFailed:
+    return CommandFailed(f"{path} has more than {size_max} bytes")
 
 
 class BackupDirectory:
@@ -103,11 +121,15 @@ class BackupDirectory:
             os.fsync(file.fileno())
         partial.rename(target)
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str, size_max: int) -> bytes | None:
         try:
-            return (self._root / path).read_bytes()
+            with (self._root / path).open("rb") as file:
+                data = file.read(size_max + 1)
         except FileNotFoundError:
             return None
+        if len(data) > size_max:
+            raise too_large(path, size_max)
+        return data
 
     def names(self, path: str) -> list[str]:
         folder = self._root / path
@@ -131,13 +153,17 @@ class BackupZip:
     def put(self, path: str, data: bytes | bytearray) -> None:
         self._zip.writestr(path, bytes(data))
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str, size_max: int) -> bytes | None:
         try:
-            return self._zip.read(path)
+            with self._zip.open(path) as file:
+                data = file.read(size_max + 1)
         except KeyError:
             return None
-        except zipfile.BadZipFile:
+        except (zipfile.BadZipFile, zlib.error, EOFError):
             return b""
+        if len(data) > size_max:
+            raise too_large(path, size_max)
+        return data
 
     def names(self, path: str) -> list[str]:
         found = (PurePosixPath(name) for name in self._zip.namelist())
@@ -146,7 +172,8 @@ class BackupZip:
 
 def manifest_ids(folder: BackupFolder) -> list[str]:
     """Oldest first."""
-    return [name.removesuffix(".json") for name in folder.names(MANIFESTS) if name.endswith(".json")]
+    ids = (name.removesuffix(".json") for name in folder.names(MANIFESTS) if name.endswith(".json"))
+    return [backup_id for backup_id in ids if _BACKUP_ID.fullmatch(backup_id)]
 
 
 def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupManifest:
@@ -157,12 +184,18 @@ def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupM
     if backup_id is not None and backup_id not in ids:
         raise CommandFailed(f"there is no backup {backup_id}: `chronik backup list` shows those there are")
     chosen = backup_id or ids[-1]
-    data = folder.get(f"{MANIFESTS}/{chosen}.json") or b""
+    data = folder.get(f"{MANIFESTS}/{chosen}.json", MANIFEST_BYTES_MAX) or b""
     try:
         refuse_newer(f"backup {chosen}", msgspec.json.decode(data, type=_Versioned).format, FORMAT)
-        return msgspec.json.decode(data, type=BackupManifest)
+        manifest = msgspec.json.decode(data, type=BackupManifest)
     except msgspec.DecodeError as error:
         raise CommandFailed(f"backup {chosen} cannot be read: {error}") from None
+    if manifest.backup_id != chosen:
+        raise CommandFailed(f"backup {chosen} cannot be read: it says that it is another one")
+    for tp, piece in manifest.pieces():
+        if not _PIECE_PATH.fullmatch(piece.path) or not 0 <= piece.size_bytes <= PIECE_BYTES_MAX:
+            raise CommandFailed(f"backup {chosen} cannot be read: it names a file of {tp} that is none")
+    return manifest
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -186,7 +219,7 @@ def write_piece(
 
 def read_piece(folder: BackupFolder, piece: BackupPiece) -> bytes:
     """The batches of a piece; CommandFailed with the reason if it is not what was written."""
-    data = folder.get(piece.path)
+    data = folder.get(piece.path, piece.size_bytes)
     if data is None:
         raise CommandFailed(f"{piece.path} is missing")
     if len(data) != piece.size_bytes:

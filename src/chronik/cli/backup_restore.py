@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cli.backup_files import BackupFolder, BackupManifest, TopicFiles, read_piece
 from chronik.cli.client import CommandFailed, explain
+from chronik.metadata.topic_config import TIERING_CONFIGS
 from chronik.model import RequestError, TopicPartition
 from chronik.records.batch import headers
 from chronik.records.writer import build_batch
@@ -14,6 +17,7 @@ from chronik.records.writer import build_batch
 if TYPE_CHECKING:
     from chronik.cli.http import Http
     from chronik.client import Cluster
+    from chronik.client.admin import Admin, NewTopic
 
 SEND_BYTES: Final = 2 * 1024 * 1024
 
@@ -23,8 +27,11 @@ Tell = Callable[[int], None]
 
 async def make_topics(
     cluster: Cluster, manifest: BackupManifest, names: Mapping[str, str], *, go_on: bool
-) -> None:
-    """`names` are those that the topics get, by those they had. `go_on` with what an earlier run left."""
+) -> list[str]:
+    """`names` are those that the topics get, by those they had. `go_on` with what an earlier run left.
+
+    Returns a sentence for each topic that could not be made as it was.
+    """
     from chronik.client.admin import Admin, NewTopic
 
     admin = Admin(cluster)
@@ -46,9 +53,41 @@ async def make_topics(
         for topic in manifest.topics
         if names[topic.name] not in there
     ]
+    wanted, told = await _untiered(admin, wanted)
     for result in await admin.create_topics(wanted) if wanted else ():
         if isinstance(result, RequestError):
             raise CommandFailed(explain(result))
+    return told
+
+
+async def _untiered(admin: Admin, wanted: list[NewTopic]) -> tuple[list[NewTopic], list[str]]:
+    """Without the configs of tiered storage, where the cluster takes a topic only so. All its records are in
+    the backup, whether they were in the object store or not."""
+    tiered = [topic for topic in wanted if topic.configs.get("remote.storage.enable") == "true"]
+    refused = await _refusals(admin, tiered)
+    plain = {
+        topic.name: replace(
+            topic, configs={k: v for k, v in topic.configs.items() if k not in TIERING_CONFIGS}
+        )
+        for topic in tiered
+        if topic.name in refused
+    }
+    for name in await _refusals(admin, list(plain.values())):
+        del plain[name]  # tiered storage is not what is wrong with it
+    told = [
+        f"{name} is made without tiered storage, all its records go to disks: {refused[name]}"
+        for name in plain
+    ]
+    return [plain.get(topic.name, topic) for topic in wanted], told
+
+
+async def _refusals(admin: Admin, topics: list[NewTopic]) -> dict[str, RequestError]:
+    results = await admin.create_topics(topics, validate_only=True) if topics else []
+    return {
+        topic.name: result
+        for topic, result in zip(topics, results, strict=True)
+        if isinstance(result, RequestError)
+    }
 
 
 async def put_records(
@@ -73,7 +112,7 @@ async def put_records(
     for tp, one in homes:
         end = ends[tp].offset
         for piece in one.pieces:
-            for chunk in _chunks(read_piece(folder, piece), end):
+            for chunk in _chunks(await asyncio.to_thread(read_piece, folder, piece), end):
                 end = await _put(http, tp, end, chunk)
             done += piece.size_bytes
             tell(done)

@@ -6,6 +6,7 @@ are read up to there. So no group is ahead of the records, and no transaction is
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +44,7 @@ async def take(
     shapes = {one["name"]: one for one in shape["topics"] if not is_internal_topic(one["name"])}
     groups = await _group_offsets(cluster) if "users" in shape else {}
     bounds = await _bounds(cluster, shapes)
-    former = _former(folder, shapes)
+    former = await asyncio.to_thread(_former, folder, shapes)
     pieces = await _copy(cluster, shapes, bounds, former, folder, tell)
     now = time.time()
     manifest = BackupManifest(
@@ -71,7 +72,7 @@ async def take(
         groups=_capped(groups, bounds),
         shape={key: value for key, value in shape.items() if key != "topics"},
     )
-    write_manifest(folder, manifest)
+    await asyncio.to_thread(write_manifest, folder, manifest)
     return manifest
 
 
@@ -150,7 +151,7 @@ class _GrowingPieces:
         self._ends: dict[TopicPartition, int] = {}
         self.written: dict[TopicPartition, list[BackupPiece]] = {}
 
-    def take(self, fetched: Fetched, end: int) -> None:
+    async def take(self, fetched: Fetched, end: int) -> None:
         from chronik.records.batch import headers
 
         for position, header in headers(fetched.data):
@@ -160,19 +161,21 @@ class _GrowingPieces:
             data += fetched.data[position : position + header.size_bytes]
             self._ends[fetched.tp] = header.next_offset
         if len(self._held.get(fetched.tp, (0, b""))[1]) >= PIECE_BYTES:
-            self._write(fetched.tp)
+            await self._write(fetched.tp)
         if sum(len(data) for _, data in self._held.values()) >= HELD_BYTES_MAX:
-            self.finish()
+            await self.finish()
 
-    def _write(self, tp: TopicPartition) -> None:
+    async def _write(self, tp: TopicPartition) -> None:
         base, data = self._held.pop(tp)
         topic_id = self._shapes[tp.topic]["topic_id"]
-        piece = write_piece(self._folder, topic_id, tp.partition, base, self._ends[tp], data)
+        piece = await asyncio.to_thread(
+            write_piece, self._folder, topic_id, tp.partition, base, self._ends[tp], data
+        )
         self.written[tp].append(piece)
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         for tp in list(self._held):
-            self._write(tp)
+            await self._write(tp)
 
 
 async def _copy(
@@ -200,8 +203,8 @@ async def _copy(
     async with Consumer(cluster, on_out_of_range="earliest") as consumer:
         consumer.assign({tp: positions[tp] for tp in until})
         async for fetched in consumer.batches(until):
-            pieces.take(fetched, until[fetched.tp])
+            await pieces.take(fetched, until[fetched.tp])
             left = sum(max(0, end - consumer.position(tp)) for tp, end in until.items())
             tell(total - left, total)
-    pieces.finish()
+    await pieces.finish()
     return pieces.written

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronik.cli.client import CommandFailed
 from chronik.cli.migrate_config import Choice
+from chronik.metadata.topic_config import TIERING_CONFIGS
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from chronik.words import counted
 
@@ -31,11 +32,7 @@ NOT_COPIED: Final = frozenset(
     {
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
-        "remote.storage.enable",
-        "local.retention.ms",
-        "local.retention.bytes",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
+        *TIERING_CONFIGS,
     }
 )
 """They are about the old cluster's nodes and its tiered storage."""

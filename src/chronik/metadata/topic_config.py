@@ -60,6 +60,14 @@ def _bool(name: str, default: bool, server: str | None, doc: str) -> ConfigDef:
 _HOUR_MS: Final = 3_600_000
 LOCAL_IS_TOTAL: Final = -2
 """Value of local.retention.*: as long as the whole log."""
+TIERING_CONFIGS: Final = (
+    "local.retention.bytes",
+    "local.retention.ms",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+)
+"""About the object store of one cluster: a topic that goes to another one may have to do without."""
 _DEFINITIONS: Final = (
     ConfigDef(
         name="cleanup.policy",
