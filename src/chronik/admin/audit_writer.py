@@ -21,6 +21,7 @@ from chronik.model import AUDIT_TOPIC, ChronikError, ErrorCode, RequestError, To
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.server.audit import AuditEntry, AuditTrail
+from chronik.server.audit_topic import audit_topic_configs
 from chronik.server.coordinators import REPLICATION_FACTOR
 from chronik.server.services import Services
 from chronik.server.topics import plan_topic, submit_topic
@@ -37,11 +38,6 @@ GATHER_SECONDS: Final = 0.2
 AGAIN_SECONDS: Final = 1.0
 STOP_SECONDS_MAX: Final = 1.0
 AT_ONCE: Final = 500
-_CONFIGS: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(90 * 24 * 3600 * 1000),
-    "segment.bytes": str(64 * 1024 * 1024),
-}
 _TP: Final = TopicPartition(AUDIT_TOPIC, 0)
 
 
@@ -130,12 +126,13 @@ class AuditWriter:
 
     async def _create(self) -> Topic:
         services = self._services
+        replicas = max(1, min(REPLICATION_FACTOR, len(services.state.live_brokers())))
         plan = plan_topic(
             services,
             AUDIT_TOPIC,
             partitions=1,
-            replication_factor=max(1, min(REPLICATION_FACTOR, len(services.state.live_brokers()))),
-            configs=dict(_CONFIGS),
+            replication_factor=replicas,
+            configs=audit_topic_configs(replicas),
             is_internal=True,
         )
         topic = await submit_topic(services, plan)
