@@ -18,8 +18,6 @@ from chronik.metadata.commands import AddAcls
 from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, TopicPartition
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
-from chronik.server import audit as audit_module
-from chronik.server.audit import AuditTrail
 from tests.security.test_http_rights import TOPIC, basic, prepare
 from tests.unit.admin.support import HOST, Http, with_node
 
@@ -123,17 +121,6 @@ def test_clients_read_it_with_the_right_and_never_write_it(tmp_path: Path) -> No
         assert lie.status == 400
 
     with_node(tmp_path, work, **CLOSED)
-
-
-def test_what_is_alike_is_counted_and_what_finds_no_room_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "ENTRIES_MAX", 2)
-    audit = AuditTrail(node_id=1, now_ms=lambda: 7, is_on=True, with_changes=False)
-    for n in (1, 1, 1, 2, 3, 3):
-        audit.denied(f"User:{n}", "h", "kafka", "READ", "topic t")
-    audit.changed("User:9", "h", "kafka", "create_topics", "t")
-    assert audit.dropped == 2
-    assert [(one.principal, one.count) for one in audit.take(10)] == [("User:1", 3), ("User:2", 1)]
-    assert len(audit) == 0
 
 
 @pytest.mark.parametrize("setting", ["off", "denials"])
