@@ -254,7 +254,7 @@ _TABLE: Final = (
     Metric(
         "chronik_audit_dropped_total",
         "counter",
-        "Refusals and changes that the audit log tells only as part of a sum: more came than it has room for.",
+        "Refusals and changes that the audit log tells only as a sum.",
     ),
     # WAL
     Metric(

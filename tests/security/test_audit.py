@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chronik.admin.audit_writer import AuditWriter
 from chronik.client import Admin, ClientOptions, Cluster, Consumer, Producer
 from chronik.client.admin import NewTopic
 from chronik.client.login import Login
@@ -18,6 +19,7 @@ from chronik.metadata.commands import AddAcls
 from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, TopicPartition
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
+from chronik.server.audit import CALLER_DENIALS_MAX, ENTRIES_MAX, MORE
 from tests.security.test_http_rights import TOPIC, basic, prepare
 from tests.unit.admin.support import HOST, Http, with_node
 
@@ -119,6 +121,41 @@ def test_clients_read_it_with_the_right_and_never_write_it(tmp_path: Path) -> No
             assert kept is not None
         lie = await http.post(f"/admin/topics/{AUDIT_TOPIC}/messages", {"value": "a lie"}, **basic("admin"))
         assert lie.status == 400
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_paths_that_a_stranger_makes_up_are_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditWriter, "start", lambda _writer: None)
+
+    async def work(node: Node, http: Http) -> None:
+        audit = node.parts.security.audit
+        audit.take(ENTRIES_MAX)
+        for n in range(0, 1000, 20):
+            paths = [f"/admin/topics/made-up-{one}/messages" for one in range(n, n + 20)]
+            assert {one.status for one in await asyncio.gather(*map(http.get, paths))} == {401}
+        (entry,) = audit.take(ENTRIES_MAX, with_all_sums=True)
+        assert (entry.action, entry.resource, entry.count) == ("GET", "/admin/topics/{name}/messages", 1000)
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_topics_that_a_user_without_rights_makes_up_are_few_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditWriter, "start", lambda _writer: None)
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        audit = node.parts.security.audit
+        audit.take(ENTRIES_MAX)
+        async with cluster(node, "mallory") as client:
+            await Admin(client).delete_topics([f"made-up-{n}" for n in range(1000)])
+        *singly, rest = audit.take(ENTRIES_MAX, with_all_sums=True)
+        assert len(singly) == CALLER_DENIALS_MAX
+        assert (rest.principal, rest.action, rest.count) == ("User:mallory", MORE, 1000 - CALLER_DENIALS_MAX)
 
     with_node(tmp_path, work, **CLOSED)
 

@@ -73,6 +73,7 @@ class AdminApp:
 
     async def _answer(self, scope: Scope, request: Request) -> Response:
         endpoint, path = self._find(scope)
+        request.state.template = endpoint.path
         if endpoint.access is not HttpAccess.HEALTH and scope.get("state", {}).get(PROBES_ONLY):
             raise HttpError(
                 503,
@@ -124,8 +125,11 @@ class AdminApp:
     def _note_refusal(self, request: Request, status: int) -> None:
         if status in (401, 403):
             principal = getattr(request.state, "principal", ANONYMOUS)
+            # A stranger chooses paths as it likes: they would be as many entries.
+            is_stranger = principal == ANONYMOUS
+            resource = getattr(request.state, "template", "") if is_stranger else _resource(request)
             audit = self._context.security.audit
-            audit.denied(principal, host_of(request), "http", request.method, _resource(request))
+            audit.denied(principal, host_of(request), "http", request.method, resource)
 
     async def _caller(self, endpoint: HttpEndpoint, request: Request) -> Caller:
         """The caller. Where a path is open to everybody, its login is not checked."""

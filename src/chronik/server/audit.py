@@ -62,7 +62,7 @@ class _What(NamedTuple):
 class _Noted(NamedTuple):
     time_ms: int
     """When the first of these happened."""
-    count: int
+    times: int
 
 
 class AuditTrail:
@@ -128,7 +128,7 @@ class AuditTrail:
     def _merged(self, what: _What) -> bool:
         held = self._waiting.get(what)
         if held is not None:
-            self._waiting[what] = held._replace(count=held.count + 1)
+            self._waiting[what] = held._replace(times=held.times + 1)
         return held is not None
 
     def _noted(self, what: _What, has_room: bool) -> bool:
@@ -142,7 +142,7 @@ class AuditTrail:
         if what not in self._sums and len(self._sums) >= CALLERS_MAX:
             what = what._replace(principal="", host="")
         held = self._sums.get(what) or _Noted(self._now_ms(), 0)
-        self._sums[what] = held._replace(count=held.count + 1)
+        self._sums[what] = held._replace(times=held.times + 1)
         self.dropped += 1
         self.due.set()
 
@@ -160,8 +160,8 @@ class AuditTrail:
         ]
         for what in over[: max(0, most - len(taken))]:
             noted = self._sums.pop(what)
-            taken.append(self._entry(what._replace(resource=f"and {noted.count} more"), noted))
+            taken.append(self._entry(what._replace(resource=f"and {noted.times} more"), noted))
         return taken
 
     def _entry(self, what: _What, noted: _Noted) -> AuditEntry:
-        return AuditEntry(time_ms=noted.time_ms, node_id=self._node_id, count=noted.count, **what._asdict())
+        return AuditEntry(time_ms=noted.time_ms, node_id=self._node_id, count=noted.times, **what._asdict())
