@@ -103,6 +103,8 @@ class Connection:
     peer_port: int = 0
     software: tuple[str, str] = ("unknown", "unknown")
     """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
+    pushes_until_ms: int = 0
+    """Until when its pushes of metrics are accounted for."""
     produce_queue: ProduceQueue = field(default_factory=ProduceQueue, compare=False)
     known: KnownRequests = field(default_factory=KnownRequests, compare=False, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""

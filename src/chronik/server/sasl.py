@@ -103,6 +103,13 @@ class Authenticator:
         """For signatures of tokens, which must not wait behind passwords."""
         self.failures = failures
 
+    async def close(self) -> None:
+        """End what logins have under way."""
+        self._hashing.close()
+        self._checking.close()
+        if self.keys is not None:
+            await self.keys.close()
+
     # --- credentials ---
 
     async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
