@@ -100,7 +100,8 @@ class AdminApp:
         if caller.signed is not None and not caller.signed.fits(data):
             raise login_required()
         call = replace(call, body=endpoint.parse_body(data))
-        request.state.names = _names_in(call.body)
+        if endpoint.about is not None:
+            request.state.names = joined(endpoint.about(call.body))
         is_change = endpoint.access is HttpAccess.CHANGE and not getattr(call.body, "dry_run", False)
         try:
             async with asyncio.timeout(endpoint.deadline_s):
@@ -166,13 +167,6 @@ def _resource(request: Request) -> str:
     """The path and what the body names; what a client asks for in a query is its own business."""
     path, names = request.url.path[:NAME_CHARS_MAX], getattr(request.state, "names", "")
     return f"{path} {names}" if names else path
-
-
-def _names_in(body: Any) -> str:
-    """What a call is about besides what its path names; never anything else that its body says."""
-    named = [getattr(body, field, None) for field in ("name", "topic", "node_id")]
-    users = (one.user for one in getattr(body, "users", ()))
-    return joined([*(str(one) for one in named if one is not None), *users])
 
 
 def _may_have_changed(error: Exception) -> bool:

@@ -124,6 +124,16 @@ async def backup_metadata(call: HttpCall) -> ClusterShape:
     )
 
 
+def _restored(shape: ClusterShape) -> Iterator[str]:
+    yield from (one.user for one in shape.users)
+    yield from (f"{one.principal} on {one.resource_name}" for one in shape.acls)
+    for quota in shape.quotas:
+        yield " ".join(f"{kind} {name or '<default>'}" for kind, name in quota.entity)
+    yield from shape.broker_configs
+    yield from shape.group_configs
+    yield from shape.client_metrics
+
+
 @endpoint(
     "POST",
     "/admin/restore/metadata",
@@ -134,6 +144,7 @@ async def backup_metadata(call: HttpCall) -> ClusterShape:
     access=HttpAccess.CHANGE,
     body_bytes_max=METADATA_BYTES_MAX,
     deadline_s=600.0,
+    about=_restored,
 )
 async def restore_metadata(call: HttpCall) -> AppliedChanges:
     """Adds to what is there. Create topics with CreateTopics first."""
@@ -232,6 +243,7 @@ def _check_acls_and_quotas(shape: ClusterShape) -> None:
     access=HttpAccess.CHANGE,
     body_bytes_max=RECORDS_BYTES_MAX,
     deadline_s=120.0,
+    about=lambda body: [f"{body.topic}-{body.partition}"],
 )
 async def restore_records(call: HttpCall) -> RestoredEnd:
     """Any node hands it to the partition's leader; answers when all in-sync replicas have the records."""

@@ -119,6 +119,7 @@ async def reassign_plan(call: HttpCall) -> MovePlan:
     body=Moves,
     answer=MovesBegun,
     access=HttpAccess.CHANGE,
+    about=lambda body: [f"{move.topic}-{move.partition}" for move in body.moves],
 )
 async def reassign(call: HttpCall) -> MovesBegun:
     """Answers when the moves have begun; `GET /admin/reassign` tells how they go on."""
