@@ -81,7 +81,7 @@ class AdminApp:
                 "There are too many HTTP connections: only /health and /ready are answered.",
                 {"retry-after": "1", "connection": "close"},
             )
-        self._guard.check_site(request.headers)
+        self._guard.check_site(endpoint.access, request.headers)
         caller = await self._caller(endpoint, request)
         self._guard.check(endpoint.access, is_anonymous=caller.is_anonymous)
         if not (endpoint.always or self._context.phase.is_serving):
