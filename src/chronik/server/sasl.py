@@ -193,7 +193,10 @@ class Session:
         needed: bool,
         principal: str,
         takes_nodes: bool = False,
+        channel: bytes = b"",
     ) -> None:
+        """`channel` is the digest of the certificate that the client was shown."""
+        self._channel = channel
         self._authenticator = authenticator
         self._takes_nodes = takes_nodes
         self.host = host
@@ -365,7 +368,7 @@ class Session:
         is_node = mechanism == NODE_MECHANISM
         kind = MECHANISMS["SCRAM-SHA-256" if is_node else mechanism]
         if self._scram is None:
-            scram = ScramServer(kind, secrets.token_urlsafe(18))
+            scram = ScramServer(kind, secrets.token_urlsafe(18), channel=self._channel)
             first = scram.first(message)
             self._claimed = first.user
             if is_node:
