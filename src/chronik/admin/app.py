@@ -94,8 +94,12 @@ class AdminApp:
             raise RequestError(
                 ErrorCode.cluster_authorization_failed, "This API key is for looking: it changes nothing."
             )
-        if endpoint.quota is not None:
-            self._context.quotas.check(caller.principal, endpoint.quota)
+        with self._context.quotas.one_call(caller.principal, endpoint.quota):
+            return await self._serve(endpoint, call, request)
+
+    async def _serve(self, endpoint: HttpEndpoint, call: HttpCall, request: Request) -> Response:
+        """The answer to a call that may be made."""
+        caller = call.caller
         data = await _read_body(request, endpoint.body_bytes_max)
         if caller.signed is not None and not caller.signed.fits(data):
             raise login_required()

@@ -86,12 +86,9 @@ class AdminContext:
     """Taken while the whole cluster is looked at."""
     planning: OneAtATime = field(default_factory=OneAtATime)
     """Taken while moves of replicas are planned."""
+    quotas: HttpQuotas
     queries: QueryGateway
     """Search and SQL, in a process of their own."""
-
-    @property
-    def quotas(self) -> HttpQuotas:
-        return HttpQuotas(self.services.quotas)
 
     @property
     def state(self) -> ClusterState:
