@@ -215,7 +215,7 @@ class KafkaListener:
 
     def end_sessions(self) -> None:
         """Close the connections whose login is good no more: those of nodes that were removed, and of clients
-        of nodes that were started again."""
+        of nodes that were started again, and of those that need a proof since an upgrade was finalized."""
         for connection in list(self._connections):
             session = connection.peer.session
             if session is not None and session.has_ended:

@@ -146,14 +146,16 @@ class Authenticator:
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state
-        key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
-        if key is not None and not scram.is_signed(partial(is_signed_by, key)):
-            raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
         known = state.node_keys.get(int(user))
+        is_proven = known is None or scram.is_signed(partial(is_signed_by, known))
+        if not is_proven and state.level >= LEVEL_NODE_KEY:
+            raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
 
         def holds() -> bool:
             now = self._metadata.state
-            return int(user) in now.brokers and now.node_keys.get(int(user)) == known
+            if int(user) not in now.brokers or now.node_keys.get(int(user)) != known:
+                return False
+            return is_proven or now.level < LEVEL_NODE_KEY
 
         return Authenticated(NODE_PREFIX + user, holds=holds)
 
