@@ -37,7 +37,6 @@ __all__ = [
     "LastPush",
     "Telemetry",
     "check_metrics",
-    "paced",
 ]
 
 INSTANCES_MAX: Final = 16_384
@@ -52,7 +51,7 @@ _KNOWN_CODECS: Final = frozenset({Compression.NONE, *ACCEPTED})
 _ASK_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Errors that a client answers by asking for its subscription at once."""
 PUSH_MS: Final = 1_000
-"""How long after each other pushes of one connection are taken."""
+"""How long after each other pushes of one connection are taken, unless a subscription wants them sooner."""
 PUSHES_AT_ONCE: Final = 2
 """A client that ends pushes once more, however short ago its last push was."""
 READS_WAITING_MAX: Final = 16
@@ -145,6 +144,19 @@ class Telemetry:
         instance.asked_ms, instance.has_asked = now_ms, True
         instance.last_error = ErrorCode.none
         return instance
+
+    def pace(
+        self, until_ms: int, instance_id: uuid.UUID | None, client: Mapping[str, str], now_ms: int
+    ) -> int:
+        """Until when a connection's pushes are accounted for, with one more; RequestError if that is too
+        soon."""
+        wanted = self._wanted({**client, "client_instance_id": str(instance_id)})
+        every_ms = min(PUSH_MS, wanted.interval_ms)
+        if not now_ms <= until_ms <= now_ms + PUSHES_AT_ONCE * PUSH_MS:
+            until_ms = now_ms  # long ago, or the clock was set back
+        if until_ms - now_ms > (PUSHES_AT_ONCE - 1) * every_ms:
+            raise RequestError(ErrorCode.throttling_quota_exceeded, "This connection pushes too often.")
+        return until_ms + every_ms
 
     def admit(
         self,
@@ -253,15 +265,6 @@ def _refusal(instance: Instance, subscription_id: int, codec: int, size: int) ->
     if codec not in _KNOWN_CODECS:
         return ErrorCode.unsupported_compression_type
     return ErrorCode.telemetry_too_large if size > TELEMETRY_BYTES_MAX else ErrorCode.none
-
-
-def paced(until_ms: int, now_ms: int) -> int:
-    """Until when a connection's pushes are accounted for, with one more; RequestError if that is too soon."""
-    if not now_ms <= until_ms <= now_ms + PUSHES_AT_ONCE * PUSH_MS:
-        until_ms = now_ms  # long ago, or the clock was set back
-    if until_ms - now_ms > (PUSHES_AT_ONCE - 1) * PUSH_MS:
-        raise RequestError(ErrorCode.throttling_quota_exceeded, "This connection pushes too often.")
-    return until_ms + PUSH_MS
 
 
 def _subscription_id(instance_id: uuid.UUID, wanted: Wanted) -> int:

@@ -179,6 +179,16 @@ async def test_made_up_instances_push_no_more_than_one_connection_may(tmp_path: 
         assert await push(node, await ask(node)) is ErrorCode.none
 
 
+async def test_a_subscription_that_wants_pushes_sooner_gets_them(tmp_path: Path) -> None:
+    clock = Clock()
+    async with live(tmp_path, now_ms=clock) as node:
+        await subscribe(node, "one", metrics="*", interval_ms="200")
+        given = await ask(node)
+        for _ in range(20):
+            assert await push(node, given) is ErrorCode.none
+            clock.ms += 200
+
+
 async def test_pushes_are_read_one_at_a_time_and_are_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from chronik.model import ErrorCode, RequestError
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
 from chronik.server.gate import NOTHING
 from chronik.server.handlers.get_telemetry_subscriptions import telemetry_client
-from chronik.server.telemetry import paced
 from chronik.server.throttling import charge_work
 from chronik.wire.api import ApiKey
 
@@ -20,11 +19,12 @@ if TYPE_CHECKING:
 @handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), needs=NOTHING)
 async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> Reply:
     services, telemetry = ctx.services, ctx.services.telemetry
-    client, points = telemetry_client(ctx), None
+    connection, client, points = ctx.connection, telemetry_client(ctx), None
     try:
-        connection = ctx.connection
-        connection.pushes_until_ms = paced(connection.pushes_until_ms, services.now_ms())
         telemetry.subscribe(services.state.client_metrics)
+        connection.pushes_until_ms = telemetry.pace(
+            connection.pushes_until_ms, request.client_instance_id, client, services.now_ms()
+        )
         telemetry.admit(
             request.client_instance_id,
             client,
