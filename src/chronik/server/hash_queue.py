@@ -31,10 +31,12 @@ class HashQueue:
         """Waiters by address, in the order of the addresses' turns."""
         self._waiting = 0
         self._running = 0
+        self._is_closed = False
         self._thread = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="logins")
 
     def close(self) -> None:
-        """What runs ends by itself."""
+        """What runs ends by itself; what waits or comes is refused."""
+        self._is_closed = True
         self._thread.shutdown(wait=False)
 
     async def run(
@@ -51,6 +53,8 @@ class HashQueue:
         try:
             await turn
             self._check(host, user)
+            if self._is_closed:
+                raise Crowded("the node stops")
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         finally:
             if turn.done() and not turn.cancelled():

@@ -126,6 +126,8 @@ async def test_other_work_in_threads_keeps_no_login_waiting() -> None:
     go_on.set()
     await busy
     queue.close()
+    with pytest.raises(Crowded, match="stops"):
+        await queue.run("a", lambda: "too late")
 
 
 async def test_who_waits_for_ten_failures_may_not_try_again() -> None:
