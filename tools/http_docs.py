@@ -28,7 +28,7 @@ and `/docs`; the console is at `/`.
 - **Rights.** With `authorizer=true` every call needs a login: the key, which may do everything, a user's name and password
   (`curl -u alice`), a token of the OAuth issuer (`Authorization: Bearer TOKEN`), or a client certificate. The principal is the one that
   Kafka's listeners know, and the ACLs in the last column decide: lists, searches and SQL show the topics that it may see, and no more.
-- Pages of other sites cannot call a node from a visitor's browser: a foreign `Origin`, or a foreign `Host` on a loopback node, gets 403.
+- Pages of other sites cannot call a node from a visitor's browser: a foreign `Origin`, a foreign `Host` on a loopback node, or `Sec-Fetch-Site: cross-site` for anything but the console, health and metrics gets 403.
 
 ```sh
 curl localhost:6092/admin/raft-status

@@ -251,7 +251,11 @@ _TABLE: Final = (
     Metric("chronik_denied_total", "counter", "Decisions of the authorizer against a client."),
     Metric("chronik_audit_entries_total", "counter", "Entries that this node wrote to the audit log."),
     Metric("chronik_audit_waiting_entries", "gauge", "Audit entries that are not written yet."),
-    Metric("chronik_audit_dropped_total", "counter", "Audit entries that found no room."),
+    Metric(
+        "chronik_audit_dropped_total",
+        "counter",
+        "Refusals and changes that the audit log tells only as a sum.",
+    ),
     # WAL
     Metric(
         "chronik_wal_round_seconds",

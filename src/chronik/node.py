@@ -44,6 +44,7 @@ from chronik.metadata.events import (
     BrokerRegistered,
     BrokerUnregistered,
     Event,
+    LevelRaised,
     RemovedFromCluster,
     Resync,
 )
@@ -336,7 +337,7 @@ class _Parts:
         }
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered):
+        if isinstance(event, Resync | BrokerRegistered | BrokerUnregistered | LevelRaised):
             self.listener.end_sessions()
         if isinstance(event, RemovedFromCluster):
             # From now on this node's metadata is out of date: clients must ask other nodes.
@@ -370,6 +371,7 @@ class _Parts:
         from chronik.admin.audit_writer import AuditWriter
         from chronik.admin.callers import Callers
         from chronik.admin.guard import Guard
+        from chronik.admin.http_quotas import HttpQuotas
         from chronik.admin.loopback import Loopback
         from chronik.admin.peers import HttpPeers
         from chronik.admin.watermark_waits import WatermarkWaits
@@ -401,6 +403,7 @@ class _Parts:
             callers=Callers(settings, self.security),
             audit=AuditWriter(self.services, self.security.audit, peers),
             services=self.services,
+            quotas=HttpQuotas(self.services.quotas),
             listener=self.listener,
             store=self.store,
             cleaner=self.cleaner.stats,

@@ -252,9 +252,11 @@ def key_logs_in(page: Page, base: str) -> None:
     assert "chronik_session" not in stored
     (cookie,) = page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
+    page.evaluate("localStorage.setItem('chronik-sql', JSON.stringify(['SELECT * FROM secrets']))")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_title("Log in, chronik")
     assert page.context.cookies() == []
+    assert "secrets" not in page.evaluate("JSON.stringify({...localStorage})")
 
 
 def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path) -> None:

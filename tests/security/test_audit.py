@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chronik.admin.audit_writer import AuditWriter
 from chronik.client import Admin, ClientOptions, Cluster, Consumer, Producer
 from chronik.client.admin import NewTopic
 from chronik.client.login import Login
@@ -18,8 +19,7 @@ from chronik.metadata.commands import AddAcls
 from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, TopicPartition
 from chronik.node import Node
 from chronik.security.acls import AclBinding, Operation, ResourceType
-from chronik.server import audit as audit_module
-from chronik.server.audit import AuditTrail
+from chronik.server.audit import CALLER_DENIALS_MAX, ENTRIES_MAX, MORE
 from tests.security.test_http_rights import TOPIC, basic, prepare
 from tests.unit.admin.support import HOST, Http, with_node
 
@@ -125,15 +125,39 @@ def test_clients_read_it_with_the_right_and_never_write_it(tmp_path: Path) -> No
     with_node(tmp_path, work, **CLOSED)
 
 
-def test_what_is_alike_is_counted_and_what_finds_no_room_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "ENTRIES_MAX", 2)
-    audit = AuditTrail(node_id=1, now_ms=lambda: 7, is_on=True, with_changes=False)
-    for n in (1, 1, 1, 2, 3, 3):
-        audit.denied(f"User:{n}", "h", "kafka", "READ", "topic t")
-    audit.changed("User:9", "h", "kafka", "create_topics", "t")
-    assert audit.dropped == 2
-    assert [(one.principal, one.count) for one in audit.take(10)] == [("User:1", 3), ("User:2", 1)]
-    assert len(audit) == 0
+def test_paths_that_a_stranger_makes_up_are_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditWriter, "start", lambda _writer: None)
+
+    async def work(node: Node, http: Http) -> None:
+        audit = node.parts.security.audit
+        audit.take(ENTRIES_MAX)
+        for n in range(0, 1000, 20):
+            paths = [f"/admin/topics/made-up-{one}/messages" for one in range(n, n + 20)]
+            assert {one.status for one in await asyncio.gather(*map(http.get, paths))} == {401}
+        (entry,) = audit.take(ENTRIES_MAX, with_all_sums=True)
+        assert (entry.action, entry.resource, entry.count) == ("GET", "/admin/topics/{name}/messages", 1000)
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_topics_that_a_user_without_rights_makes_up_are_few_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditWriter, "start", lambda _writer: None)
+
+    async def work(node: Node, http: Http) -> None:
+        await prepare(node, http)
+        audit = node.parts.security.audit
+        audit.take(ENTRIES_MAX)
+        async with cluster(node, "mallory") as client:
+            await Admin(client).delete_topics([f"made-up-{n}" for n in range(1000)])
+        *singly, rest = audit.take(ENTRIES_MAX, with_all_sums=True)
+        assert len(singly) == CALLER_DENIALS_MAX
+        assert (rest.principal, rest.action, rest.count) == ("User:mallory", MORE, 1000 - CALLER_DENIALS_MAX)
+
+    with_node(tmp_path, work, **CLOSED)
 
 
 @pytest.mark.parametrize("setting", ["off", "denials"])

@@ -244,36 +244,60 @@ def librdkafka_sender(closed: ClosedCluster, mechanism: str, _stack: ExitStack) 
 
 def test_a_node_dies_under_all_of_them(closed: ClosedCluster) -> None:
     """Each library, with each mechanism, has sent something; then a leader is gone. Whatever they send
-    afterwards arrives. The Java client is one that logged in with a delegation token."""
+    afterwards arrives. The Java clients are of two releases, by SCRAM and with a delegation token."""
     with ExitStack() as stack:
         senders = [
             make(closed, mechanism, stack)
             for make in (kafka_python_sender, aiokafka_sender, librdkafka_sender)
             for mechanism in MECHANISMS
         ]
-        arguments = ("--bootstrap-server", closed.bootstrap, "--topic", "one", "--sync")
-        config = ("--producer.config", str(closed.properties(BY_TOKEN)), "--producer-property", "acks=all")
-        written = subprocess.Popen(
-            java.command(PRODUCER, *arguments, *config),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        stack.callback(written.wait)
-        stack.callback(written.kill)
+        writers = {name: java_writer(closed, stack, *how) for name, how in JAVA_WRITERS.items()}
         reading = {"group.id": "of java", "auto.offset.reset": "earliest"}
         reader = ConfluentConsumer(closed.librdkafka_options("SCRAM-SHA-256", **reading))
         stack.callback(reader.close)
         reader.subscribe(["one"])
-        assert written.stdin is not None
-        written.stdin.write(b"before\n")
-        written.stdin.flush()
-        assert next_value(reader) == b"before"
+        for name, written in writers.items():
+            assert written.stdin is not None
+            written.stdin.write(f"{name} before\n".encode())
+            written.stdin.flush()
+        assert next_values(reader, 3) == {f"{name} before" for name in writers}
         send_everywhere(senders)
         closed.cluster.kill(closed.cluster.leader_of("one", 0))
-        said = written.communicate(b"after\nall\n", timeout=90)[1]
+        said = [
+            written.communicate(f"{name} after\n{name} all\n".encode(), timeout=90)[1].decode()[-2000:]
+            for name, written in writers.items()
+        ]
         send_everywhere(senders)
-        assert [next_value(reader), next_value(reader)] == [b"after", b"all"], said.decode()[-2000:]
+        wanted = {f"{name} {what}" for name in writers for what in ("after", "all")}
+        assert next_values(reader, 6) == wanted, said
+
+
+JAVA_WRITERS = {
+    "4.1 with a token": ("kafka", PRODUCER, BY_TOKEN),
+    "4.1": ("kafka", PRODUCER, "SCRAM-SHA-512"),
+    "3.9": ("kafka-3.9", PRODUCER_OLD, "SCRAM-SHA-256"),
+}
+
+
+def java_writer(
+    closed: ClosedCluster, stack: ExitStack, jar_set: str, program: str, way: str
+) -> subprocess.Popen[bytes]:
+    """Sends each line of its input to topic `one`."""
+    arguments = ("--bootstrap-server", closed.bootstrap, "--topic", "one", "--sync")
+    config = ("--producer.config", str(closed.properties(way)), "--producer-property", "acks=all")
+    written = subprocess.Popen(
+        java.command(program, *arguments, *config, jar_set=jar_set),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    stack.callback(written.wait)
+    stack.callback(written.kill)
+    return written
+
+
+def next_values(consumer: ConfluentConsumer, number: int) -> set[str]:
+    return {next_value(consumer).decode() for _ in range(number)}
 
 
 def send_everywhere(senders: Sequence[Send]) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import jwt
@@ -21,11 +22,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from chronik.client import Admin, ClientOptions, Cluster
+from chronik.client import Admin, ClientOptions, Cluster, Consumer
 from chronik.client.admin import NewTopic
+from chronik.client.offsets import LATEST, list_offsets
 from chronik.client.options import parse_bootstrap
 from chronik.client.security import put_user
-from chronik.model import ErrorCode
+from chronik.model import AUDIT_TOPIC, ErrorCode, TopicPartition
 from chronik.security import oauth
 from chronik.security.scram import MECHANISMS, ScramClient
 from chronik.server.handlers import all_handlers
@@ -44,6 +46,9 @@ HOSTILE_HOST = "127.0.0.2"
 may have to log in again at any time."""
 MEMORY_BUDGET_MIB = 96
 """How much a node may grow under all of this, with up to 1,000 connections of strangers open at once."""
+AUDIT_BUDGET_KIB = 512
+"""What the audit log may say of a flood of refusals: 200 of a user in a minute, each below a KiB."""
+SUMS_MAX = 4
 AT_ONCE = 200
 IDLE_KIB_MAX = 80
 """Per idle TLS connection, bulk or not; 20 and 42 were measured."""
@@ -272,6 +277,63 @@ async def test_connection_attempts(
 
     async with asyncio.timeout(240):
         await asyncio.gather(*(attempt(count % 3) for count in range(number)))
+
+
+async def test_refused_paths_and_topics_that_are_made_up_fill_no_disk(
+    target: Target, undisturbed: Neighbour, request: pytest.FixtureRequest
+) -> None:
+    """By a stranger over HTTP, and by a user without rights over Kafka: what the audit log says of it all is
+    within a budget."""
+    number = request.config.getoption("--hostile-connections")
+    tp = TopicPartition(AUDIT_TOPIC, 0)
+    port = int(str(target.node.settings["http_port"]))
+
+    async def refused(first: int) -> None:
+        reader, writer = await asyncio.open_connection(HOST, port, local_addr=(HOSTILE_HOST, 0))
+        for one in range(first, number, 8):
+            path = f"/admin/topics/made-up-{one}-{'x' * 150}/messages"
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: {HOST}:{port}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 401 ")
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+        writer.close()
+
+    async def bytes_written() -> int:
+        async with Cluster(parse_bootstrap(target.node.bootstrap), ClientOptions()) as cluster:
+            offsets = await list_offsets(cluster, {tp: LATEST})
+            async with Consumer(cluster) as consumer:
+                consumer.assign({tp: begin})
+                end = {tp: offsets[tp].offset}
+                return sum([len(one.record.value or b"") + 20 async for one in consumer.records(end)])
+
+    async with Cluster(parse_bootstrap(target.node.bootstrap), ClientOptions()) as cluster:
+        begin = (await list_offsets(cluster, {tp: LATEST}))[tp].offset
+    async with asyncio.timeout(240):
+        await asyncio.gather(*(refused(first) for first in range(8)))
+        async with target.connected() as talk:
+            await talk.say("PLAIN", b"\0".join((b"", LOGIN.user.encode(), LOGIN.password.encode())))
+            for start in range(0, number, 100):
+                names = [f"made-up-{one}-{'y' * 150}" for one in range(start, min(start + 100, number))]
+                answer = await talk.ask(
+                    ApiKey.DELETE_TOPICS, 5, topic_names=names, timeout=timedelta(seconds=9)
+                )
+                assert answer is not None
+        while True:
+            if not await waiting_entries(port):
+                break
+            await asyncio.sleep(0.05)
+    written = await bytes_written()
+    assert 0 < written < AUDIT_BUDGET_KIB * 1024
+    print(f"the audit log grew by {written / 1024:.0f} KiB")
+
+
+async def waiting_entries(port: int) -> int:
+    """Entries of the audit log that the node has not written yet, sums left out: they are few."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(f"GET /metrics HTTP/1.1\r\nhost: {HOST}:{port}\r\nconnection: close\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return max(0, int(float(text.split("\nchronik_audit_waiting_entries ")[1].split("\n")[0])) - SUMS_MAX)
 
 
 async def test_scram_is_neither_replayed_nor_weakened(target: Target, undisturbed: Neighbour) -> None:

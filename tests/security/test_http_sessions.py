@@ -11,6 +11,7 @@ import pytest
 
 from chronik.admin import sessions
 from chronik.admin.tls import client_context
+from chronik.config import Settings
 from chronik.metadata.commands import PutCredential, RemoveCredential
 from chronik.node import Node
 from chronik.security.scram import MECHANISMS, make_credential
@@ -28,6 +29,22 @@ def browser(login: Answer) -> dict[str, str]:
         "cookie": login.headers["set-cookie"].partition(";")[0],
         "x-csrf-token": login.json["csrf_token"],
     }
+
+
+def test_who_logs_in_again_and_again_ends_its_own_sessions_alone() -> None:
+    held = sessions.Sessions(Settings(data_dir=Path("/data")), lambda: 0)
+    most = sessions.PRINCIPAL_SESSIONS_MAX
+
+    def log_in(principal: str) -> dict[str, str]:
+        _, header = held.begin(sessions.SessionProof(principal, lambda _host: None))
+        name, _, value = header.partition(";")[0].partition("=")
+        return {name: value}
+
+    other = log_in("User:ada")
+    cookies = [log_in("User:mallory") for _ in range(5 * most)]
+    assert held.find(other) is not None
+    assert [held.find(one) is not None for one in cookies] == [False] * 4 * most + [True] * most
+    assert (len(held), held.evicted) == (most + 1, 4 * most)
 
 
 def test_a_session_is_opened_used_and_closed(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ class AdminApp:
 
     async def _answer(self, scope: Scope, request: Request) -> Response:
         endpoint, path = self._find(scope)
+        request.state.template = endpoint.path
         if endpoint.access is not HttpAccess.HEALTH and scope.get("state", {}).get(PROBES_ONLY):
             raise HttpError(
                 503,
@@ -80,7 +81,7 @@ class AdminApp:
                 "There are too many HTTP connections: only /health and /ready are answered.",
                 {"retry-after": "1", "connection": "close"},
             )
-        self._guard.check_site(request.headers)
+        self._guard.check_site(endpoint.access, request.headers)
         caller = await self._caller(endpoint, request)
         self._guard.check(endpoint.access, is_anonymous=caller.is_anonymous)
         if not (endpoint.always or self._context.phase.is_serving):
@@ -93,13 +94,18 @@ class AdminApp:
             raise RequestError(
                 ErrorCode.cluster_authorization_failed, "This API key is for looking: it changes nothing."
             )
-        if endpoint.quota is not None:
-            self._context.quotas.check(caller.principal, endpoint.quota)
+        with self._context.quotas.one_call(caller.principal, endpoint.quota):
+            return await self._serve(endpoint, call, request)
+
+    async def _serve(self, endpoint: HttpEndpoint, call: HttpCall, request: Request) -> Response:
+        """The answer to a call that may be made."""
+        caller = call.caller
         data = await _read_body(request, endpoint.body_bytes_max)
         if caller.signed is not None and not caller.signed.fits(data):
             raise login_required()
         call = replace(call, body=endpoint.parse_body(data))
-        request.state.names = _names_in(call.body)
+        if endpoint.about is not None:
+            request.state.names = joined(endpoint.about(call.body))
         is_change = endpoint.access is HttpAccess.CHANGE and not getattr(call.body, "dry_run", False)
         try:
             async with asyncio.timeout(endpoint.deadline_s):
@@ -124,8 +130,11 @@ class AdminApp:
     def _note_refusal(self, request: Request, status: int) -> None:
         if status in (401, 403):
             principal = getattr(request.state, "principal", ANONYMOUS)
+            # A stranger chooses paths as it likes: they would be as many entries.
+            is_stranger = principal == ANONYMOUS
+            resource = getattr(request.state, "template", "") if is_stranger else _resource(request)
             audit = self._context.security.audit
-            audit.denied(principal, host_of(request), "http", request.method, _resource(request))
+            audit.denied(principal, host_of(request), "http", request.method, resource)
 
     async def _caller(self, endpoint: HttpEndpoint, request: Request) -> Caller:
         """The caller. Where a path is open to everybody, its login is not checked."""
@@ -162,13 +171,6 @@ def _resource(request: Request) -> str:
     """The path and what the body names; what a client asks for in a query is its own business."""
     path, names = request.url.path[:NAME_CHARS_MAX], getattr(request.state, "names", "")
     return f"{path} {names}" if names else path
-
-
-def _names_in(body: Any) -> str:
-    """What a call is about besides what its path names; never anything else that its body says."""
-    named = [getattr(body, field, None) for field in ("name", "topic", "node_id")]
-    users = (one.user for one in getattr(body, "users", ()))
-    return joined([*(str(one) for one in named if one is not None), *users])
 
 
 def _may_have_changed(error: Exception) -> bool:

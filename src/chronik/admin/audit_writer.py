@@ -7,6 +7,7 @@ hand it their entries over HTTP, signed. What cannot be written stays in memory,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -21,6 +22,7 @@ from chronik.model import AUDIT_TOPIC, ChronikError, ErrorCode, RequestError, To
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.server.audit import AuditEntry, AuditTrail
+from chronik.server.audit_topic import audit_topic_configs
 from chronik.server.coordinators import REPLICATION_FACTOR
 from chronik.server.services import Services
 from chronik.server.topics import plan_topic, submit_topic
@@ -34,14 +36,11 @@ _late: Final = RepeatingLine(log, logging.WARNING, "the audit log cannot be writ
 AUDIT_PATH: Final = "/_node/audit"
 GATHER_SECONDS: Final = 0.2
 """How long entries gather before they are written together."""
+SUMS_SECONDS: Final = 10.0
+"""How soon a sum is written once its window is over."""
 AGAIN_SECONDS: Final = 1.0
 STOP_SECONDS_MAX: Final = 1.0
 AT_ONCE: Final = 500
-_CONFIGS: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(90 * 24 * 3600 * 1000),
-    "segment.bytes": str(64 * 1024 * 1024),
-}
 _TP: Final = TopicPartition(AUDIT_TOPIC, 0)
 
 
@@ -51,7 +50,6 @@ class AuditWriter:
         self._audit = audit
         self._peers = peers
         self._tasks = Tasks("audit")
-        self._due = asyncio.Event()
         self._held: list[AuditEntry] = []
         """Taken and not written yet."""
         self.written = 0
@@ -59,9 +57,6 @@ class AuditWriter:
     def start(self) -> None:
         if not self._audit.is_on:
             return
-        self._audit.on_entry = self._due.set
-        if len(self._audit):
-            self._due.set()
         self._tasks.spawn(self._run(), "the audit log")
 
     async def close(self) -> None:
@@ -69,14 +64,16 @@ class AuditWriter:
         await self._tasks.close()
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
-                await self._flush()
+                await self._flush(with_all_sums=True)
         except (ChronikError, TimeoutError):
             pass
 
     async def _run(self) -> None:
         while True:
-            await self._due.wait()
-            self._due.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUMS_SECONDS if self._audit.has_sums else None):
+                    await self._audit.due.wait()
+            self._audit.due.clear()
             await asyncio.sleep(GATHER_SECONDS)
             try:
                 await self._flush()
@@ -84,11 +81,11 @@ class AuditWriter:
                 is_expected = isinstance(error, ChronikError | TimeoutError)
                 _late("audit", str(error) if is_expected else repr(error))
                 await asyncio.sleep(AGAIN_SECONDS)
-                self._due.set()
+                self._audit.due.set()
 
-    async def _flush(self) -> None:
+    async def _flush(self, *, with_all_sums: bool = False) -> None:
         while True:
-            self._held = self._held or self._audit.take(AT_ONCE)
+            self._held = self._held or self._audit.take(AT_ONCE, with_all_sums=with_all_sums)
             if not self._held:
                 return
             await self._write(self._held)
@@ -130,12 +127,13 @@ class AuditWriter:
 
     async def _create(self) -> Topic:
         services = self._services
+        replicas = max(1, min(REPLICATION_FACTOR, len(services.state.live_brokers())))
         plan = plan_topic(
             services,
             AUDIT_TOPIC,
             partitions=1,
-            replication_factor=max(1, min(REPLICATION_FACTOR, len(services.state.live_brokers()))),
-            configs=dict(_CONFIGS),
+            replication_factor=replicas,
+            configs=audit_topic_configs(replicas),
             is_internal=True,
         )
         topic = await submit_topic(services, plan)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.admin.counts import EventCounts, HttpStats
 from chronik.admin.guard import Guard
 from chronik.admin.http_quotas import HttpQuotas
+from chronik.admin.one_at_a_time import OneAtATime
 from chronik.cluster.operations import ClusterOperations
 from chronik.cluster.status import RaftStatus
 from chronik.config import Settings
@@ -81,12 +82,13 @@ class AdminContext:
     """Adds and removes nodes, moves replicas; None on a node that is a cluster by itself."""
     message_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MESSAGE_READS_AT_ONCE))
     """Taken while records are read and decoded: each reader may hold a batch as large as is decompressed."""
+    doctor: OneAtATime = field(default_factory=OneAtATime)
+    """Taken while the whole cluster is looked at."""
+    planning: OneAtATime = field(default_factory=OneAtATime)
+    """Taken while moves of replicas are planned."""
+    quotas: HttpQuotas
     queries: QueryGateway
     """Search and SQL, in a process of their own."""
-
-    @property
-    def quotas(self) -> HttpQuotas:
-        return HttpQuotas(self.services.quotas)
 
     @property
     def state(self) -> ClusterState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
@@ -76,6 +76,8 @@ class HttpCall:
 
 
 Function: TypeAlias = Callable[[HttpCall], Awaitable[Any]]
+About: TypeAlias = Callable[[Any], Iterable[str]]
+"""Names in a body, for the audit log: never anything else that the body says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,9 @@ class HttpEndpoint:
     quota: str | None = None
     """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
     (consumer_byte_rate)."""
+
+    about: About | None = None
+    """What a body names besides the path; None if the path says it all."""
 
     def admit_again(self, call: HttpCall) -> None:
         """For a call that has waited: HttpError or RequestError if its right or its login ended meanwhile."""
@@ -160,6 +165,7 @@ def endpoint(
     deadline_s: float = 30.0,
     always: bool = False,
     quota: str | None = None,
+    about: About | None = None,
 ) -> Callable[[Function], HttpEndpoint]:
     def declare(function: Function) -> HttpEndpoint:
         return HttpEndpoint(
@@ -177,6 +183,7 @@ def endpoint(
             deadline_s=deadline_s,
             always=always,
             quota=quota,
+            about=about,
         )
 
     return declare

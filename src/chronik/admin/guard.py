@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from chronik.admin.endpoint import HttpAccess
@@ -17,6 +18,9 @@ from chronik.config import Settings, is_loopback
 from chronik.server.listeners import listener_specs
 
 __all__ = ["Guard", "login_required"]
+
+
+_FOR_EVERY_SITE: Final = frozenset({HttpAccess.OPEN, HttpAccess.HEALTH, HttpAccess.METRICS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +95,9 @@ class Guard:
             case _:
                 return True
 
-    def check_site(self, headers: Mapping[str, str]) -> None:
-        """A page of another site must not use a visitor's browser to get in (CSRF, DNS rebinding)."""
+    def check_site(self, access: HttpAccess, headers: Mapping[str, str]) -> None:
+        """A page of another site must not use a visitor's browser to get in (CSRF, DNS rebinding), nor to
+        have the node work: browsers send no Origin with a GET that a page cannot read."""
         host = headers.get("host", "")
         if host and not self._is_own(_plain(_name(host))):
             raise HttpError(
@@ -103,11 +108,17 @@ class Guard:
             )
         origin = headers.get("origin")
         if origin is not None and _netloc(origin) != host:
-            raise HttpError(403, "foreign_origin", "Pages of another site may not call this node.")
+            raise _foreign_origin()
+        if headers.get("sec-fetch-site") == "cross-site" and access not in _FOR_EVERY_SITE:
+            raise _foreign_origin()
 
     def _is_own(self, name: str) -> bool:
         """Rebinding needs a name that its owner can point elsewhere; an address cannot lie."""
         return is_loopback(name) or name in self.hosts or (self.any_address and _is_address(name))
+
+
+def _foreign_origin() -> HttpError:
+    return HttpError(403, "foreign_origin", "Pages of another site may not call this node.")
 
 
 def login_required() -> HttpError:

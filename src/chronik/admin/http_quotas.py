@@ -2,13 +2,17 @@
 
 A caller over its quota is refused with 429 and told when to come back. A connection cannot be muted instead,
 since a proxy may send the calls of many on one. What a call took is charged when it is known, so one call may
-run up a debt, as one Kafka request may. A caller has the client id `http`.
+run up a debt, as one Kafka request may. A caller with a quota has at most `UNDER_WAY_MAX` calls under way:
+each of a hundred at once would find nothing owed. A caller has the client id `http`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from chronik.admin.errors import HttpError
@@ -18,11 +22,39 @@ from chronik.server.throttling import quota_user
 __all__ = ["HTTP_CLIENT_ID", "HttpQuotas"]
 
 HTTP_CLIENT_ID: Final = "http"
+UNDER_WAY_MAX: Final = 4
 
 
 class HttpQuotas:
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
+        self._under_way: Counter[tuple[str, str]] = Counter()
+        """Calls of principals that have the quota, by principal and quota."""
+
+    @contextmanager
+    def one_call(self, principal: str, key: str | None) -> Iterator[None]:
+        """While a call is under way; HttpError(429) while the caller is over the quota, or if too many of its
+        calls are under way."""
+        if key is None or not self._has_limit(principal, key):
+            yield
+            return
+        self.check(principal, key)
+        called = principal, key
+        if self._under_way[called] >= UNDER_WAY_MAX:
+            self._refuse(1.0)
+        self._under_way[called] += 1
+        try:
+            yield
+        finally:
+            self._under_way[called] -= 1
+            if not self._under_way[called]:
+                del self._under_way[called]
+
+    def _has_limit(self, principal: str, key: str) -> bool:
+        user = quota_user(principal)
+        if user is None or self._quotas.is_empty:
+            return False
+        return self._quotas.limit(key, user, HTTP_CLIENT_ID) is not None
 
     def check(self, principal: str, key: str) -> None:
         """HttpError(429) while the caller is over a quota."""

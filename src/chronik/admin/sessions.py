@@ -23,6 +23,8 @@ __all__ = ["HttpSession", "SessionProof", "Sessions"]
 
 SESSIONS_MAX: Final = 1_000
 """The oldest makes room for a new one."""
+PRINCIPAL_SESSIONS_MAX: Final = 20
+"""Of one principal: who logs in again and again ends its own oldest session, and nobody else's."""
 _READING: Final = frozenset({"GET", "HEAD"})
 
 
@@ -68,6 +70,10 @@ class Sessions:
         ends_ms = self._now_ms() + self._lifetime_ms
         session = HttpSession(_digest(value), proof, secrets.token_urlsafe(32), ends_ms)
         self._sessions[session.id] = session
+        own = [one.id for one in self._sessions.values() if one.proof.principal == proof.principal]
+        if len(own) > PRINCIPAL_SESSIONS_MAX:
+            del self._sessions[own[0]]
+            self.evicted += 1
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
             self.evicted += 1

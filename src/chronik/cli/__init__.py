@@ -19,6 +19,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from chronik.cli.printable import complain
 from chronik.model import ChronikError
 
 EXIT_ERROR: Final = 2
@@ -115,7 +116,7 @@ def _main() -> None:
     try:
         build(sys.argv[1] if len(sys.argv) > 1 else None)(prog_name="chronik")
     except ChronikError as error:
-        print(f"chronik: {error}", file=sys.stderr)
+        complain(f"chronik: {error}")
         sys.exit(EXIT_ERROR)
     except BrokenPipeError:
         # The reader of our output has gone (`chronik ... | head`): not an error, and nobody to tell.

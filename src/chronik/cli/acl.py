@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
+from chronik.cli.printable import say
 from chronik.security.acls import (
     CLUSTER_NAME,
     AclBinding,
@@ -194,7 +195,7 @@ def decide(
     wanted = _operation(operation)
     acls = run(servers, lambda cluster: describe_acls(cluster))
     decision = AclIndex(acls).decide(_principal(user), host, wanted, kind, name)
-    print(f"{'allowed' if decision.allowed else 'refused'}: {decision.binding or decision.why}")
+    say(f"{'allowed' if decision.allowed else 'refused'}: {decision.binding or decision.why}")
     raise typer.Exit(0 if decision.allowed else 1)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
+from chronik.cli.printable import complain, printable
 from chronik.config_sources import bootstrap, client_config, environment
 from chronik.model import ChronikError, ErrorCode, RequestError
 
@@ -149,7 +150,7 @@ def end(failures: list[str], *, done: int) -> None:
     if not failures:
         return
     for failure in failures[:-1] if not done else failures:
-        print(f"chronik: {failure}", file=sys.stderr)
+        complain(f"chronik: {failure}")
     if done:
         raise typer.Exit(NOT_ALL)
     raise CommandFailed(failures[-1])
@@ -183,8 +184,8 @@ def cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return escape(str(value))
+        return printable(", ".join(map(str, value)))
+    return escape(printable(str(value)))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
 from chronik.cli.doctor_start import look_at_start
+from chronik.cli.printable import say
 from chronik.cli.settings import CONFIG_OPTION, load, with_settings
 from chronik.config import Settings
 from chronik.config_sources import BOOTSTRAP_VARIABLE, environment
@@ -100,6 +101,6 @@ def _show(findings: list[Finding]) -> None:
     )
     troubles = [finding for finding in findings if finding.fix is not None]
     for finding in sorted(troubles, key=lambda one: one.state != "wrong"):
-        print(f"{finding.state}: {finding.check}: {finding.message}\n  {finding.fix}")
+        say(f"{finding.state}: {finding.check}: {finding.message}\n  {finding.fix}")
     if not troubles:
         print("Nothing is wrong.")

@@ -14,6 +14,7 @@ from chronik.cli.client import (
     explain as sentence,
 )
 from chronik.cli.http import HttpUrl, with_http
+from chronik.cli.printable import say
 from chronik.model import ChronikError, TopicPartition
 from chronik.words import counted, human_bytes
 
@@ -165,7 +166,7 @@ def _show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    print(f"{found['topic']}-{found['partition']}, offset {found['offset']}")
+    say(f"{found['topic']}-{found['partition']}, offset {found['offset']}")
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -16,6 +16,7 @@ from chronik.cli.client import (
     print_table,
     run,
 )
+from chronik.cli.printable import say
 from chronik.model import RequestError, TopicPartition
 
 if TYPE_CHECKING:
@@ -91,15 +92,15 @@ def describe(groups: _Names, as_json: AsJson = False, servers: Bootstrap = None)
     for group in described:
         members = f"{len(group['members'])} members" if len(group["members"]) != 1 else "1 member"
         facts = [group["state"].lower(), group["type"], group["assignor"], members]
-        print(f"{group['group']}  {', '.join(fact for fact in facts if fact)}")
+        say(f"{group['group']}  {', '.join(fact for fact in facts if fact)}")
         keys = ("topic", "partition", "committed", "end", "lag", "member", "host")
         headings = ("topic", "#partition", "#committed", "#end", "#lag", "member", "host")
         print_table(headings, ([row[key] for key in keys] for row in group["partitions"]))
         for member in group["members"]:
             if member["tasks"]:
-                print(f"  {member['member']} at {member['host']}: tasks {', '.join(member['tasks'])}")
+                say(f"  {member['member']} at {member['host']}: tasks {', '.join(member['tasks'])}")
             elif not member["partitions"]:
-                print(f"  {member['member']} at {member['host']} has no partitions")
+                say(f"  {member['member']} at {member['host']} has no partitions")
 
 
 async def _described(cluster: Cluster, group_id: str) -> dict[str, Any]:
@@ -183,5 +184,5 @@ def delete(groups: _Names, as_json: AsJson = False, servers: Bootstrap = None) -
         print_json([{"group": group, "deleted": True} for group in deleted])
     else:
         for group in deleted:
-            print(f"{group} deleted")
+            say(f"{group} deleted")
     end([problem for problem in problems if problem is not None], done=len(deleted))

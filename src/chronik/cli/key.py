@@ -10,6 +10,7 @@ import typer
 
 from chronik.cli.client import AsJson, Bootstrap, print_json, print_table
 from chronik.cli.http import HttpUrl, with_http
+from chronik.cli.printable import say
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -61,7 +62,7 @@ def revoke(name: Name, url: HttpUrl = None, servers: Bootstrap = None) -> None:
     Example: chronik key revoke grafana
     """
     with_http(url, servers, lambda http: http.request("DELETE", f"/admin/keys/{quote(name, safe='')}", None))
-    print(f"key {name} is revoked")
+    say(f"key {name} is revoked")
 
 
 def _time(ms: int) -> str:

@@ -29,6 +29,7 @@ from chronik.cli.migrate_sides import (
     wanted_topics,
     with_both,
 )
+from chronik.cli.printable import say
 from chronik.words import counted
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ def plan(
             for one in found["topics"]
         ]
         print_table(("topic", "#partitions", "#offsets", "configs"), rows)
-        print(f"{counted(len(found['groups']), 'group')}: {', '.join(found['groups']) or 'none'}")
+        say(f"{counted(len(found['groups']), 'group')}: {', '.join(found['groups']) or 'none'}")
         for said in found["by_hand"]:
-            print(f"to be made by hand: {said}")
+            say(f"to be made by hand: {said}")
         for said in found["in_the_way"]:
-            print(f"in the way: {said}")
+            say(f"in the way: {said}")
     if found["in_the_way"]:
         raise typer.Exit(1)
 
@@ -240,7 +241,7 @@ def status(
         rows = [(one["topic"], f"{one['offsets']:,}", f"{one['left']:,}") for one in found["topics"]]
         print_table(("topic", "#offsets", "#to copy"), rows)
         for name, reason in found["failed"].items():
-            print(f"MirrorMaker's {name} failed: {reason}")
+            say(f"MirrorMaker's {name} failed: {reason}")
     if found["failed"]:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ import typer
 from chronik.cli.client import AsJson, Bootstrap, Timeout, print_json, print_table, progress
 from chronik.cli.migrate_config import OWN_TOPICS
 from chronik.cli.migrate_sides import From, FromConfig, GroupNames, Topics, choices, wanted_topics, with_both
+from chronik.cli.printable import say
 from chronik.words import counted
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def finish(
 
     failures = with_both(source, source_config, servers, work)
     for said in failures:
-        print(said)
+        say(said)
     if failures:
         raise typer.Exit(1)
     print("the migration is over")
@@ -135,9 +136,9 @@ def _show(report: Report, findings: Sequence[str]) -> None:
     if group_rows:
         print_table(("group", "#read again", "#offsets to correct"), group_rows)
     for said in (note for one in report.topics for note in one.notes):
-        print(said)
+        say(said)
     for said in findings:
-        print(said)
+        say(said)
     print(f"both sides differ: {counted(len(findings), 'finding')}" if findings else "both sides agree")
 
 

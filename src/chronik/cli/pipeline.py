@@ -23,6 +23,7 @@ from chronik.cli.pipeline_session import (
     plain_failures,
     spark_session,
 )
+from chronik.cli.printable import say
 from chronik.words import counted, human_bytes
 
 Topics = Annotated[
@@ -175,7 +176,7 @@ def index(
     )
     for r in results:
         if r.unreadable:
-            print(f"{r.topic}: {r.unreadable:,} unreadable batches were left out")
+            say(f"{r.topic}: {r.unreadable:,} unreadable batches were left out")
 
 
 def audit(

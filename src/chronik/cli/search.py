@@ -10,6 +10,7 @@ import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed
 from chronik.cli.http import Http, HttpUrl, with_http
+from chronik.cli.printable import printable
 
 
 def register(app: typer.Typer) -> None:
@@ -86,11 +87,11 @@ def _print(answer: dict[str, Any]) -> None:
         when = datetime.datetime.fromtimestamp(hit["timestamp_ms"] / 1000, datetime.UTC)
         console.print(
             f"[bold]{escape(hit['_index'])}[/bold] {hit['partition']} @ {hit['offset']}  "
-            f"[dim]{when:%Y-%m-%d %H:%M:%S}Z  {escape(hit['key'] or '')}[/dim]"
+            f"[dim]{when:%Y-%m-%d %H:%M:%S}Z  {escape(printable(hit['key'] or ''))}[/dim]"
         )
         source = hit["_source"]
         text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)
-        console.print("  " + escape(text), soft_wrap=True, highlight=not isinstance(source, str))
+        console.print("  " + escape(printable(text)), soft_wrap=True, highlight=not isinstance(source, str))
     total = answer["hits"]["total"]["value"]
     lag = f", {answer['lag']:,} records are not indexed yet" if answer["lag"] else ""
     console.print(f"[dim]{total:,} hits in {answer['took']:.1f} ms{lag}[/dim]")

@@ -14,6 +14,7 @@ import typer
 
 from chronik.cli.client import Bootstrap, CommandFailed
 from chronik.cli.http import Http, HttpUrl, with_http
+from chronik.cli.printable import complain, printable, say
 from chronik.words import counted
 
 HISTORY: Final = Path("~/.chronik_sql_history")
@@ -114,7 +115,7 @@ def _cell(value: Any) -> str:
 
     if value is None:
         return "[dim]null[/dim]"
-    return escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return escape(printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 
 class _Shell:
@@ -156,7 +157,7 @@ class _Shell:
         try:
             await work
         except CommandFailed as error:
-            print(f"chronik: {error}", file=sys.stderr)
+            complain(f"chronik: {error}")
 
     async def _load_tables(self) -> None:
         answer = await self._http.get("/_sql/tables")
@@ -176,7 +177,7 @@ class _Shell:
                 raise CommandFailed(f"there is no topic {rest.strip()!r}; .tables lists them")
             print("\n".join(self._tables[rest.strip()]))
         elif name == ".explain":
-            print((await self._http.post("/_sql/explain", {"query": rest.rstrip(";")}))["plan"])
+            say((await self._http.post("/_sql/explain", {"query": rest.rstrip(";")}))["plan"])
         else:
             print(HELP)
 

@@ -19,6 +19,7 @@ from chronik.cli.client import (
     run,
     unknown_topic,
 )
+from chronik.cli.printable import say
 from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.words import counted
 
@@ -188,7 +189,7 @@ def describe(topics: Names, as_json: AsJson = False, servers: Bootstrap = None) 
             f"{name}={value}" + (" (without effect)" if name in idle else "")
             for name, value in topic["configs"].items()
         )
-        print(f"{topic['topic']}  id {topic['topic_id']}" + (f"  {set_configs}" if set_configs else ""))
+        say(f"{topic['topic']}  id {topic['topic_id']}" + (f"  {set_configs}" if set_configs else ""))
         if topic["durability"] is not None:
             print(topic["durability"])
         keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
@@ -286,5 +287,5 @@ def delete(
         print_json(rows)
     else:
         for row in rows:
-            print(f"{row['topic']} deleted" if row["deleted"] else f"{row['topic']} was not there")
+            say(f"{row['topic']} deleted" if row["deleted"] else f"{row['topic']} was not there")
     end(failures, done=len(rows))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
+from chronik.cli.printable import say
 from chronik.model import ErrorCode, RequestError, TopicPartition
 
 if TYPE_CHECKING:
@@ -113,10 +114,10 @@ def abort(
     if transactional_id is not None:
         if topic is not None or partition is not None or producer_id is not None:
             raise CommandFailed("give a transactional id, or --topic and --partition, not both")
-        print(run(servers, lambda cluster: _abort_known(cluster, transactional_id)))
+        say(run(servers, lambda cluster: _abort_known(cluster, transactional_id)))
     elif topic is not None and partition is not None:
         tp = TopicPartition(topic, partition)
-        print(run(servers, lambda cluster: _abort_hanging(cluster, tp, producer_id)))
+        say(run(servers, lambda cluster: _abort_hanging(cluster, tp, producer_id)))
     else:
         raise CommandFailed("say which: give a transactional id, or --topic and --partition")
 

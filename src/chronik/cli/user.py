@@ -8,6 +8,7 @@ import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
 from chronik.cli.passwords import PasswordFile, read_password
+from chronik.cli.printable import say
 from chronik.security.scram import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS
 
 Name = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
@@ -45,7 +46,7 @@ def add(
             raise CommandFailed(f"{name} is no mechanism: {' or '.join(MECHANISMS)}")
     password = read_password(password_file, user)
     run(servers, lambda cluster: put_user(cluster, user, password, mechanisms=names, iterations=iterations))
-    print(f"user {user} can log in with {' and '.join(names)}")
+    say(f"user {user} can log in with {' and '.join(names)}")
 
 
 def list_(as_json: AsJson = False, servers: Bootstrap = None) -> None:
@@ -67,4 +68,4 @@ def delete(user: Name, servers: Bootstrap = None) -> None:
     from chronik.client.security import delete_user
 
     run(servers, lambda cluster: delete_user(cluster, user))
-    print(f"user {user} is deleted")
+    say(f"user {user} is deleted")

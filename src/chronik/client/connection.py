@@ -8,6 +8,7 @@ the connection, because everything behind it is stuck as well.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import struct
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -212,9 +213,15 @@ class Connection(asyncio.Protocol):
             lifetime_s = 0.0 if lifetime is None else lifetime.total_seconds()
             return bytes(answer.auth_bytes)
 
-        await log_in(login, exchange)
+        await log_in(login, exchange, channel=self._channel())
         if lifetime_s:
             self._loop.call_later(lifetime_s * REAUTHENTICATE_AT, self._log_in_again, login)
+
+    def _channel(self) -> bytes:
+        """Digest of the certificate that the node has shown; empty without TLS."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        shown = None if tls is None else tls.getpeercert(binary_form=True)
+        return b"" if shown is None else hashlib.sha256(shown).digest()
 
     def _log_in_again(self, login: Login) -> None:
         if self.is_open:

@@ -32,8 +32,11 @@ class Login:
     """Of a client of a node: which node says that this is its client's key."""
 
 
-async def log_in(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) -> None:
-    """Run a mechanism's messages through `exchange`; RequestError if one side does not believe the other."""
+async def log_in(
+    login: Login, exchange: Callable[[bytes], Awaitable[bytes]], *, channel: bytes = b""
+) -> None:
+    """Run a mechanism's messages through `exchange`; RequestError if one side does not believe the other.
+    `channel` is the digest of the certificate that the server has shown."""
     try:
         if login.mechanism == "PLAIN":
             await exchange(plain.client_message(login.user, login.password))
@@ -42,12 +45,12 @@ async def log_in(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) ->
             if refusal:
                 await exchange(b"\x01")
         else:
-            await _scram(login, exchange)
+            await _scram(login, exchange, channel)
     except AuthenticationFailed as error:
         raise RequestError(ErrorCode.sasl_authentication_failed, str(error)) from None
 
 
-async def _scram(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) -> None:
+async def _scram(login: Login, exchange: Callable[[bytes], Awaitable[bytes]], channel: bytes) -> None:
     name = "SCRAM-SHA-256" if login.mechanism == NODE_MECHANISM else login.mechanism
     if name not in MECHANISMS:
         raise RequestError(
@@ -61,6 +64,7 @@ async def _scram(login: Login, exchange: Callable[[bytes], Awaitable[bytes]]) ->
         by_token=login.by_token,
         sign=login.sign,
         warrant=login.warrant,
+        channel=channel,
     )
     challenge = await exchange(client.first())
     proof = await asyncio.to_thread(client.final, challenge)

@@ -19,6 +19,7 @@ __all__ = [
     "HighWatermarkUpdated",
     "IsrChanged",
     "LeaderChanged",
+    "LevelRaised",
     "NodeAdmitted",
     "PartitionAssigned",
     "PeerDisconnected",
@@ -99,6 +100,12 @@ class NodeAdmitted(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: NodeId
 
 
+class LevelRaised(msgspec.Struct, frozen=True, kw_only=True):
+    """An upgrade was finalized."""
+
+    level: int
+
+
 class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True):
     resource_type: int
     name: str
@@ -140,6 +147,7 @@ Event: TypeAlias = (
     | TopicDeleted
     | PartitionAssigned
     | LeaderChanged
+    | LevelRaised
     | IsrChanged
     | RemoteLogChanged
     | BrokerRegistered

@@ -47,7 +47,7 @@ COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2, 
 LEVEL_HTTP_USER: Final = 2
 """From here on every node knows the user that HTTP ports log in as."""
 LEVEL_NODE_KEY: Final = 2
-"""From here on every node proves its own key when it logs in."""
+"""From here on every node proves its own key when it logs in, for the certificate that it was shown."""
 LEVEL_CLIENT_WARRANT: Final = 2
 """From here on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
 LEVEL_FIRST: Final = min(LEVELS)

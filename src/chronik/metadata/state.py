@@ -172,7 +172,7 @@ class ClusterState:
                 f"The cluster is at level {self.level}, which was finalized: it does not go back.",
             )
         self.level = command.level
-        return ()
+        return (e.LevelRaised(level=command.level),)
 
     def _create_topic(self, command: c.CreateTopic, index: int) -> Iterable[e.Event]:
         if command.name in self.topics:

@@ -143,8 +143,10 @@ def password_fits(credential: Credential, password: str) -> bool:
 
 
 class ScramServer:
-    def __init__(self, mechanism: Mechanism, nonce: str) -> None:
-        """`nonce` is new for each exchange, and printable without a comma."""
+    def __init__(self, mechanism: Mechanism, nonce: str, *, channel: bytes = b"") -> None:
+        """`nonce` is new for each exchange, and printable without a comma. `channel` is the digest of the
+        certificate that the client was shown; empty without TLS."""
+        self._channel = channel
         self._mechanism = mechanism
         self._nonce = nonce
         self._client_first_bare = ""
@@ -210,7 +212,7 @@ class ScramServer:
 
     def is_signed(self, fits: Callable[[bytes, bytes], bool]) -> bool:
         """Whether the last message carried a signature that fits what a node signs; asked after `final`."""
-        return fits(self._signature, _to_sign(self._client_first_bare, self._server_first))
+        return fits(self._signature, _to_sign(self._channel, self._client_first_bare, self._server_first))
 
     def _fits(self, credential: Credential, signed: bytes, proof: bytes) -> bool:
         signature = _hmac(self._mechanism, credential.stored_key, signed)
@@ -232,9 +234,11 @@ class ScramClient:
         by_token: bool = False,
         sign: Sign | None = None,
         warrant: bytes = b"",
+        channel: bytes = b"",
     ) -> None:
         """`sign` is a node's or its client's: it proves its own key beside the password that all nodes have.
-        `warrant` says whose client's key that is."""
+        `warrant` says whose client's key that is, `channel` which certificate the server has shown."""
+        self._channel = channel
         self._mechanism = mechanism
         self._password = password
         self._sign = sign
@@ -264,7 +268,7 @@ class ScramClient:
         stored_key = hashlib.new(self._mechanism.hash, client_key).digest()
         without_proof = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
         if self._sign is not None:
-            signature = self._sign(_to_sign(self._first_bare, text))
+            signature = self._sign(_to_sign(self._channel, self._first_bare, text))
             without_proof += f",k={base64.b64encode(signature).decode()}"
         if self._warrant:
             without_proof += f",w={base64.b64encode(self._warrant).decode()}"
@@ -286,9 +290,14 @@ class ScramClient:
             raise AuthenticationFailed("the server did not prove that it knows the credential")
 
 
-def _to_sign(client_first_bare: str, server_first: str) -> bytes:
-    """What a node signs: both nonces and its name are in it, so that it serves this exchange alone."""
-    return f"chronik node login\n{client_first_bare},{server_first}".encode()
+def _to_sign(channel: bytes, client_first_bare: str, server_first: str) -> bytes:
+    """What a node signs: both nonces and its name are in it, so that it serves this exchange alone.
+
+    Under TLS also the digest of the server's certificate (tls-server-end-point of RFC 5929, by SHA-256), so
+    that nobody between with another certificate, believed or not, can hand the login on.
+    """
+    over = f" over {channel.hex()}" if channel else ""
+    return f"chronik node login{over}\n{client_first_bare},{server_first}".encode()
 
 
 def _text(message: bytes) -> str:

@@ -33,7 +33,7 @@ class Responder(Protocol):
 class Call(NamedTuple, Generic[RequestT]):
     """A request that was read."""
 
-    handler: Handler[Any]
+    handler: Handler[RequestT]
     context: RequestContext
     correlation_id: int
     request: RequestT

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from chronik.model import ErrorCode, RequestError
+from chronik.server.gate import Request
 from chronik.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import CreateAclsRequest
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
 __all__ = ["CHANGES", "NAME_CHARS_MAX", "changed_by", "joined", "may_have_changed", "names_in"]
 
@@ -58,9 +63,10 @@ _UNDECIDED: Final = frozenset(
 _Fields: TypeAlias = Mapping[str, Any]
 _Part: TypeAlias = tuple[str, Iterable[int]]
 """A name, and the error codes of what was asked for it."""
+_Parts: TypeAlias = Callable[[Request, _Fields], Iterator[_Part]]
 
 
-def changed_by(api_key: ApiKey, request: Any, fields: _Fields) -> str | None:
+def changed_by(api_key: ApiKey, request: Request, fields: _Fields) -> str | None:
     """What a request changed, by name, going by its answer; None if nothing."""
     if getattr(request, "validate_only", False) or _failed(fields.get("error_code", ErrorCode.none)):
         return None
@@ -70,7 +76,9 @@ def changed_by(api_key: ApiKey, request: Any, fields: _Fields) -> str | None:
     names = [name for name, codes in parts(request, fields) if not all(map(_failed, codes))]
     if not names:
         return None
-    return joined([request.group_id, *names] if api_key is ApiKey.OFFSET_DELETE else names)
+    if api_key is ApiKey.OFFSET_DELETE:
+        names.insert(0, cast("OffsetDeleteRequest", request).group_id)
+    return joined(names)
 
 
 def may_have_changed(error: BaseException) -> bool:
@@ -78,7 +86,7 @@ def may_have_changed(error: BaseException) -> bool:
     return not isinstance(error, RequestError) or error.code in _UNDECIDED
 
 
-def names_in(request: Any) -> str:
+def names_in(request: Request) -> str:
     """What a request is about, by its resources' names; never anything else that it carries."""
     found: list[str] = []
     for field in dataclasses.fields(request):
@@ -99,7 +107,7 @@ def joined(found: Iterable[str]) -> str:
     return ", ".join(named[:NAMES_MAX]) + more
 
 
-def _name_of(item: Any) -> str | None:
+def _name_of(item: object) -> str | None:
     if isinstance(item, str):
         return item
     name = next((value for part in _NAMES if (value := getattr(item, part, None)) is not None), None)
@@ -110,50 +118,51 @@ def _failed(code: int) -> bool:
     return code != ErrorCode.none and code not in _UNDECIDED
 
 
-def _each(field: str, name: str) -> Callable[[Any, _Fields], Iterator[_Part]]:
+def _each(field: str, name: str) -> _Parts:
     """Answers that list what was asked for, each with an error code."""
 
-    def parts(_request: Any, fields: _Fields) -> Iterator[_Part]:
+    def parts(_request: Request, fields: _Fields) -> Iterator[_Part]:
         for item in fields[field]:
             yield item[name] or "", (item["error_code"],)
 
     return parts
 
 
-def _partitions(field: str, name: str, inner: str) -> Callable[[Any, _Fields], Iterator[_Part]]:
+def _partitions(field: str, name: str, inner: str) -> _Parts:
     """Answers that list topics, whose partitions have the error codes."""
 
-    def parts(_request: Any, fields: _Fields) -> Iterator[_Part]:
+    def parts(_request: Request, fields: _Fields) -> Iterator[_Part]:
         for item in fields[field]:
             yield item[name], [one["error_code"] for one in item[inner]]
 
     return parts
 
 
-def _acls_made(request: Any, fields: _Fields) -> Iterator[_Part]:
-    for creation, result in zip(request.creations, fields["results"], strict=True):
+def _acls_made(request: Request, fields: _Fields) -> Iterator[_Part]:
+    creations = cast("CreateAclsRequest", request).creations
+    for creation, result in zip(creations, fields["results"], strict=True):
         yield creation.resource_name, (result["error_code"],)
 
 
-def _acls_gone(_request: Any, fields: _Fields) -> Iterator[_Part]:
+def _acls_gone(_request: Request, fields: _Fields) -> Iterator[_Part]:
     for result in fields["filter_results"]:
         for acl in result["matching_acls"]:
             yield acl["resource_name"], (acl["error_code"],)
 
 
-def _quotas(_request: Any, fields: _Fields) -> Iterator[_Part]:
+def _quotas(_request: Request, fields: _Fields) -> Iterator[_Part]:
     for entry in fields["entries"]:
         names = (f"{one['entity_type']} {one['entity_name'] or '<default>'}" for one in entry["entity"])
         yield " ".join(names), (entry["error_code"],)
 
 
-def _markers(_request: Any, fields: _Fields) -> Iterator[_Part]:
+def _markers(_request: Request, fields: _Fields) -> Iterator[_Part]:
     for marker in fields["markers"]:
         for topic in marker["topics"]:
             yield topic["name"], [one["error_code"] for one in topic["partitions"]]
 
 
-_PARTS: Final[Mapping[ApiKey, Callable[[Any, _Fields], Iterator[_Part]]]] = {
+_PARTS: Final[Mapping[ApiKey, _Parts]] = {
     ApiKey.CREATE_TOPICS: _each("topics", "name"),
     ApiKey.DELETE_TOPICS: _each("responses", "name"),
     ApiKey.CREATE_PARTITIONS: _each("results", "name"),

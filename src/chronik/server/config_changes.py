@@ -19,6 +19,7 @@ from chronik.metadata.group_config import check_group_configs
 from chronik.metadata.levels import COMMAND_LEVELS
 from chronik.metadata.topic_config import TopicConfig, check_topic_configs, check_topic_conflicts
 from chronik.model import ErrorCode, RequestError, check_name_bytes
+from chronik.server.access import Access
 from chronik.server.dispatch import Reply, RequestContext, reply
 from chronik.server.errors import error_of
 from chronik.server.internal_topics import check_internal_configs
@@ -61,7 +62,7 @@ def refuse_resources(request: AlterRequest[Resource], code: ErrorCode, message: 
 async def alter_resources(
     request: AlterRequest[ResourceT],
     ctx: RequestContext,
-    plan: Callable[[Services, ResourceT], SetConfigs | None],
+    plan: Callable[[RequestContext, ResourceT], SetConfigs | None],
 ) -> Reply:
     """Plan and submit the change of each resource by itself: one that fails leaves the others alone.
 
@@ -73,7 +74,7 @@ async def alter_resources(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise RequestError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-            command = plan(ctx.services, resource)
+            command = plan(ctx, resource)
             if command is not None and not request.validate_only:
                 await ctx.services.metadata.submit(command)
         except Exception as error:
@@ -84,16 +85,22 @@ async def alter_resources(
 
 
 def set_configs(
-    services: Services, resource_type: int, name: str, values: dict[str, str | None], *, replace: bool
+    services: Services,
+    access: Access,
+    resource_type: int,
+    name: str,
+    values: dict[str, str | None],
+    *,
+    replace: bool,
 ) -> SetConfigs:
     """The command that sets the configs. RequestError if a resulting value is invalid or contradicts
-    another."""
+    another, or is for super users to set. Other rights were asked for before."""
     kept = {key: value for key, value in values.items() if value is not None}
     present = {} if replace else services.state.configs(resource_type, name)
     after = {key: value for key, value in {**present, **values}.items() if value is not None}
     if resource_type == TOPIC_RESOURCE:
         check_topic_configs(kept)
-        check_internal_configs(services.state.topics[name], after, services.broker_configs())
+        check_internal_configs(services.state.topics[name], after, services.broker_configs(), access)
         check_topic_conflicts(after, *services.broker_configs())
         check_remote_storage(services, services.state.configs(resource_type, name), after)
     elif resource_type == GROUP_RESOURCE:

@@ -69,13 +69,14 @@ _closing: Final = RepeatingLine(log, logging.INFO, "closing the connection of %s
 Reply: TypeAlias = Mapping[str, Any]
 RequestT = TypeVar("RequestT")
 """kio's class of the request, or a union of them where one class does not have all versions' fields."""
+NotedT = TypeVar("NotedT", bound=Request)
 HandlerFunction: TypeAlias = Callable[[RequestT, "RequestContext"], Awaitable[Reply | None]]
 OnError: TypeAlias = Callable[[RequestT, ErrorCode, str | None], Reply]
 """Builds the reply that tells a whole request's failure, for responses without a top-level error code."""
 
 
-HotFunction: TypeAlias = Callable[["Call[Any]"], None]
-ReadFunction: TypeAlias = Callable[[memoryview, int, "RequestContext"], Any]
+HotFunction: TypeAlias = Callable[["Call[RequestT]"], None]
+ReadFunction: TypeAlias = Callable[[memoryview, int, "RequestContext"], RequestT]
 """Decodes a request's body, which starts at the offset, and names what it is about."""
 
 DEADLINE_S: Final = 40.0
@@ -103,6 +104,8 @@ class Connection:
     peer_port: int = 0
     software: tuple[str, str] = ("unknown", "unknown")
     """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
+    pushes_until_ms: int = 0
+    """Until when its pushes of metrics are accounted for."""
     produce_queue: ProduceQueue = field(default_factory=ProduceQueue, compare=False)
     known: KnownRequests = field(default_factory=KnownRequests, compare=False, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
@@ -144,9 +147,9 @@ class Handler(Generic[RequestT]):
     in_turn: bool = False
     """Whether a request starts only after all earlier ones of its connection are answered and the client has
     read the responses. So its answer is not out of date, and large answers do not pile up."""
-    hot: HotFunction | None = None
+    hot: HotFunction[RequestT] | None = None
     """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
-    reads: ReadFunction | None = None
+    reads: ReadFunction[RequestT] | None = None
     """The codec of a hot handler."""
 
     def __call__(self, request: RequestT, ctx: RequestContext) -> Awaitable[Reply | None]:
@@ -206,12 +209,12 @@ def handles_hot(
     *,
     versions: tuple[int, int],
     needs: Needs,
-    reads: ReadFunction,
+    reads: ReadFunction[RequestT],
     in_turn: bool = False,
-) -> Callable[[HotFunction], Handler[Any]]:
+) -> Callable[[HotFunction[RequestT]], Handler[RequestT]]:
     """Declare a handler of the hot path, which has its own codec and needs no task."""
 
-    def declare(function: HotFunction) -> Handler[Any]:
+    def declare(function: HotFunction[RequestT]) -> Handler[RequestT]:
         return Handler(
             api_key=api_key,
             versions=versions,
@@ -368,7 +371,9 @@ class Dispatcher:
         except Exception as error:
             return self._failed(call, error)
 
-    async def _noted(self, handler: Handler[Any], request: Any, context: RequestContext) -> Reply | None:
+    async def _noted(
+        self, handler: Handler[NotedT], request: NotedT, context: RequestContext
+    ) -> Reply | None:
         """The handler's answer to the allowed part of a request; what it changed goes to the audit log."""
         try:
             fields = await handler.function(request, context)

@@ -1,5 +1,5 @@
-"""Hashes passwords and checks tokens in threads, a few at once. Addresses take turns, so that none keeps
-others waiting.
+"""Hashes passwords and checks tokens in a thread of its own, one at a time: no other work that was put into
+threads keeps logins waiting. Addresses take turns, so that none keeps others waiting.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from chronik.server.login_failures import Crowded
@@ -30,6 +31,13 @@ class HashQueue:
         """Waiters by address, in the order of the addresses' turns."""
         self._waiting = 0
         self._running = 0
+        self._is_closed = False
+        self._thread = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="logins")
+
+    def close(self) -> None:
+        """What runs ends by itself; what waits or comes is refused."""
+        self._is_closed = True
+        self._thread.shutdown(wait=False)
 
     async def run(
         self, host: str, function: Callable[..., T], *arguments: object, user: str | None = None
@@ -45,7 +53,9 @@ class HashQueue:
         try:
             await turn
             self._check(host, user)
-            return await asyncio.to_thread(function, *arguments)
+            if self._is_closed:
+                raise Crowded("the node stops")
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         finally:
             if turn.done() and not turn.cancelled():
                 self._running -= 1

@@ -1,4 +1,4 @@
-"""Topics that belong to the coordinators: what clients may not do to them, and how they must be configured.
+"""Topics that belong to the nodes: what clients may not do to them, and how they must be configured.
 
 Coordinators keep committed offsets and transactions there. With `cleanup.policy=delete` these would expire;
 with more partitions a group's state would be looked for in the wrong one. Only coordinators create them.
@@ -15,6 +15,8 @@ from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
 from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig
 from chronik.metadata.values import Topic
 from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, is_internal_topic
+from chronik.server.access import Access
+from chronik.server.audit_topic import check_audit_configs, mended_audit_configs
 from chronik.server.services import Services
 
 __all__ = [
@@ -49,10 +51,12 @@ BOUNDS: Final[tuple[tuple[str, float, float, str], ...]] = (
 
 
 def check_internal_configs(
-    topic: Topic, configs: Mapping[str, str], broker_configs: Sequence[Mapping[str, str]]
+    topic: Topic, configs: Mapping[str, str], broker_configs: Sequence[Mapping[str, str]], access: Access
 ) -> None:
-    """RequestError if an internal topic with these configs of its own would lose what coordinators keep, or
-    could not be written to."""
+    """RequestError if an internal topic with these configs of its own would lose what it must keep, or could
+    not be written to."""
+    if topic.name == AUDIT_TOPIC:
+        check_audit_configs(topic, configs, access)
     if not _holds_state(topic.name):
         return
     if not _is_compacted(configs):
@@ -74,6 +78,24 @@ async def mend_internal_topics(services: Services) -> None:
     for topic in list(services.state.topics.values()):
         if _holds_state(topic.name):
             await mend_internal_topic(services, topic)
+        elif topic.name == AUDIT_TOPIC:
+            await _mend_audit_topic(services, topic)
+
+
+async def _mend_audit_topic(services: Services, topic: Topic) -> None:
+    """Give the audit log of an older node the bounds that a new one has."""
+    values: dict[str, str | None] = {**mended_audit_configs(topic)}
+    if not values:
+        return
+    named = ", ".join(f"{name}={value}" for name, value in values.items())
+    try:
+        await services.metadata.submit(
+            SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
+        )
+    except Exception as error:
+        log.error("%s could not be given %s: %s", topic.name, named, error)
+        return
+    log.warning("%s is bounded now: %s", topic.name, named)
 
 
 async def mend_internal_topic(services: Services, topic: Topic) -> None:

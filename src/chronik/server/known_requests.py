@@ -15,7 +15,7 @@ so. When the generation changes, everything is forgotten.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from chronik.server.call import Call, Responder
 from chronik.wire.produce import AnswerTemplate, ProduceHead, ProduceRequest, last_records
@@ -41,7 +41,11 @@ class Known:
     __slots__ = ("answer", "context", "handler", "head", "is_checked", "key_and_version")
 
     def __init__(
-        self, key_and_version: int, handler: Handler[Any], context: RequestContext, head: ProduceHead
+        self,
+        key_and_version: int,
+        handler: Handler[ProduceRequest],
+        context: RequestContext,
+        head: ProduceHead,
     ) -> None:
         self.key_and_version = key_and_version
         self.handler = handler
@@ -87,7 +91,7 @@ class KnownRequests:
     def remember(
         self,
         frame: memoryview,
-        handler: Handler[Any],
+        handler: Handler[ProduceRequest],
         context: RequestContext,
         request: ProduceRequest,
         generation: int,

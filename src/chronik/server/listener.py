@@ -21,7 +21,7 @@ from chronik.server.connection_limits import ConnectionLimits, is_of_this_machin
 from chronik.server.dispatch import Dispatcher, Responder
 from chronik.server.request_memory import RequestMemory, StalledMemory
 from chronik.server.sasl import LOGIN_SECONDS_MAX, Authenticator, Session
-from chronik.server.tls import ListenerTls
+from chronik.server.tls import ListenerTls, ServerContext
 from chronik.server.tls_stream import ReceiveBuffer, TlsStream
 from chronik.tasks import Tasks
 
@@ -55,6 +55,7 @@ class Door:
         if self.authenticator is None:
             return None
         principal: str | None = ANONYMOUS
+        context = transport.get_extra_info("sslcontext")
         if self.tls is not None:
             principal = self.tls.principal(transport.get_extra_info("peercert"))
         session = Session(
@@ -63,6 +64,7 @@ class Door:
             needed=self.needs_login,
             takes_nodes=self.takes_nodes,
             principal=principal or ANONYMOUS,
+            channel=context.shown if isinstance(context, ServerContext) else b"",
         )
         session.failed = principal is None
         return session
@@ -213,7 +215,7 @@ class KafkaListener:
 
     def end_sessions(self) -> None:
         """Close the connections whose login is good no more: those of nodes that were removed, and of clients
-        of nodes that were started again."""
+        of nodes that were started again, and of those that need a proof since an upgrade was finalized."""
         for connection in list(self._connections):
             session = connection.peer.session
             if session is not None and session.has_ended:

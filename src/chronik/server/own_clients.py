@@ -105,7 +105,8 @@ class OwnClients:
         if self._sign is None:
             return Authenticated(f"{kind}{self._node_id}")
         if state.level < LEVEL_CLIENT_WARRANT:
-            return Authenticated(kind)
+            # Over with the level: a connection must not keep what the next one does not get.
+            return Authenticated(kind, holds=lambda: self._state().level < LEVEL_CLIENT_WARRANT)
         if not scram.warrant:
             raise AuthenticationFailed(f"somebody has the secret but no warrant for {kind}")
         warrant = read_warrant(scram.warrant)

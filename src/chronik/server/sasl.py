@@ -103,6 +103,13 @@ class Authenticator:
         """For signatures of tokens, which must not wait behind passwords."""
         self.failures = failures
 
+    async def close(self) -> None:
+        """End what logins have under way."""
+        self._hashing.close()
+        self._checking.close()
+        if self.keys is not None:
+            await self.keys.close()
+
     # --- credentials ---
 
     async def credential(self, mechanism: Mechanism, user: str, host: str, *, by_token: bool) -> Credential:
@@ -139,14 +146,16 @@ class Authenticator:
         if user not in map(str, self._metadata.state.brokers):
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         state = self._metadata.state
-        key = state.node_keys.get(int(user)) if state.level >= LEVEL_NODE_KEY else None
-        if key is not None and not scram.is_signed(partial(is_signed_by, key)):
-            raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
         known = state.node_keys.get(int(user))
+        is_proven = known is None or scram.is_signed(partial(is_signed_by, known))
+        if not is_proven and state.level >= LEVEL_NODE_KEY:
+            raise AuthenticationFailed(f"somebody has the secret but not the key of node {user}")
 
         def holds() -> bool:
             now = self._metadata.state
-            return int(user) in now.brokers and now.node_keys.get(int(user)) == known
+            if int(user) not in now.brokers or now.node_keys.get(int(user)) != known:
+                return False
+            return is_proven or now.level < LEVEL_NODE_KEY
 
         return Authenticated(NODE_PREFIX + user, holds=holds)
 
@@ -186,7 +195,10 @@ class Session:
         needed: bool,
         principal: str,
         takes_nodes: bool = False,
+        channel: bytes = b"",
     ) -> None:
+        """`channel` is the digest of the certificate that the client was shown."""
+        self._channel = channel
         self._authenticator = authenticator
         self._takes_nodes = takes_nodes
         self.host = host
@@ -358,7 +370,7 @@ class Session:
         is_node = mechanism == NODE_MECHANISM
         kind = MECHANISMS["SCRAM-SHA-256" if is_node else mechanism]
         if self._scram is None:
-            scram = ScramServer(kind, secrets.token_urlsafe(18))
+            scram = ScramServer(kind, secrets.token_urlsafe(18), channel=self._channel)
             first = scram.first(message)
             self._claimed = first.user
             if is_node:

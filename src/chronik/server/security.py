@@ -145,8 +145,8 @@ class Security:
 
     async def close(self) -> None:
         """End what logins have under way."""
-        if self.authenticator is not None and self.authenticator.keys is not None:
-            await self.authenticator.keys.close()
+        if self.authenticator is not None:
+            await self.authenticator.close()
 
     async def admit_first_user(self, data_dir: Path) -> None:
         """Create the user that `chronik init` named; log a warning if nobody could log in."""

@@ -7,10 +7,14 @@ memory for whoever looks (`GET /admin/client-metrics`): few clients, few values,
 An instance id is drawn at random, so that nobody can push in another's name or use up another's turn.
 Instances are bounded in number; the one that was quiet longest is forgotten. A forgotten client loses nothing
 but its turn: the next push makes it known again.
+
+A client can make up instance ids, so no limit rests on them alone: a connection pushes once a second, what is
+pushed is read one push at a time, and of the last pushes a principal keeps its share.
 """
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 import zlib
 from collections import Counter, OrderedDict
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from chronik.metadata.client_metrics import ALL_METRICS, INTERVAL_MS, MetricsSubscription
+from chronik.metrics import clock
 from chronik.model import ErrorCode, RequestError
 from chronik.records.compression import EXPANSION_ALLOWED, Compression, DecompressedTooLarge, decompress
 from chronik.server.otlp import MetricPoint, read_metrics
@@ -45,6 +50,12 @@ ACCEPTED: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compress
 _KNOWN_CODECS: Final = frozenset({Compression.NONE, *ACCEPTED})
 _ASK_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Errors that a client answers by asking for its subscription at once."""
+PUSH_MS: Final = 1_000
+"""How long after each other pushes of one connection are taken, unless a subscription wants them sooner."""
+PUSHES_AT_ONCE: Final = 2
+"""A client that ends pushes once more, however short ago its last push was."""
+READS_WAITING_MAX: Final = 16
+"""Pushes that wait to be read, each up to `TELEMETRY_BYTES_MAX`."""
 _RESERVED: Final = (uuid.UUID(int=0), uuid.UUID(int=1))
 
 
@@ -84,6 +95,7 @@ class LastPush:
     """What a client told last."""
 
     instance_id: uuid.UUID
+    principal: str
     client: Mapping[str, str]
     pushed_ms: int
     interval_ms: int
@@ -108,6 +120,8 @@ class Telemetry:
         """Pushes that were taken although their metrics are in no format that is known here."""
         self.pushed_bytes = 0
         """Metrics that were taken, before they were decompressed."""
+        self._reading = asyncio.Lock()
+        self._to_read = 0
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -130,6 +144,19 @@ class Telemetry:
         instance.asked_ms, instance.has_asked = now_ms, True
         instance.last_error = ErrorCode.none
         return instance
+
+    def pace(
+        self, until_ms: int, instance_id: uuid.UUID | None, client: Mapping[str, str], now_ms: int
+    ) -> int:
+        """Until when a connection's pushes are accounted for, with one more; RequestError if that is too
+        soon."""
+        wanted = self._wanted({**client, "client_instance_id": str(instance_id)})
+        every_ms = min(PUSH_MS, wanted.interval_ms)
+        if not now_ms <= until_ms <= now_ms + PUSHES_AT_ONCE * PUSH_MS:
+            until_ms = now_ms  # long ago, or the clock was set back
+        if until_ms - now_ms > (PUSHES_AT_ONCE - 1) * every_ms:
+            raise RequestError(ErrorCode.throttling_quota_exceeded, "This connection pushes too often.")
+        return until_ms + every_ms
 
     def admit(
         self,
@@ -159,9 +186,30 @@ class Telemetry:
             raise RequestError(instance.last_error)
         instance.is_terminating = is_terminating
 
+    async def read(
+        self, codec: int, data: bytes, worked: Callable[[float], None]
+    ) -> tuple[MetricPoint, ...] | None:
+        """What an admitted push says, see `check_metrics`; RequestError if too many wait to be read.
+
+        `worked` is told how many seconds it took.
+        """
+        if self._to_read >= READS_WAITING_MAX:
+            raise RequestError(ErrorCode.throttling_quota_exceeded, "Too many pushes wait to be read.")
+        self._to_read += 1
+        try:
+            async with self._reading:
+                began = clock()
+                try:
+                    return await asyncio.to_thread(check_metrics, codec, data)
+                finally:
+                    worked(clock() - began)
+        finally:
+            self._to_read -= 1
+
     def keep(
         self,
         instance_id: uuid.UUID,
+        principal: str,
         client: Mapping[str, str],
         points: tuple[MetricPoint, ...] | None,
         *,
@@ -173,6 +221,7 @@ class Telemetry:
         instance = self._instance(instance_id, client)
         self._recent[instance_id] = LastPush(
             instance_id=instance_id,
+            principal=principal,
             client=dict(client),
             pushed_ms=now_ms,
             interval_ms=instance.wanted.interval_ms,
@@ -180,8 +229,10 @@ class Telemetry:
             points=points,
         )
         self._recent.move_to_end(instance_id)
-        while len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
+        if len(self._recent) > RECENT_MAX:
+            # The oldest of the principal with most of them, so that none pushes out all others.
+            ((most, _),) = Counter(one.principal for one in self._recent.values()).most_common(1)
+            del self._recent[next(key for key, one in self._recent.items() if one.principal == most)]
 
     def recent(self) -> list[LastPush]:
         """The last push of each client that is remembered, the newest first."""
@@ -209,7 +260,7 @@ class Telemetry:
 
 
 def _refusal(instance: Instance, subscription_id: int, codec: int, size: int) -> ErrorCode:
-    if subscription_id != instance.subscription_id:
+    if subscription_id != instance.subscription_id or not instance.wanted.metrics:
         return ErrorCode.unknown_subscription_id
     if codec not in _KNOWN_CODECS:
         return ErrorCode.unsupported_compression_type

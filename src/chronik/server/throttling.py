@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Cost",
     "charge_mutation",
+    "charge_work",
     "fetch_bytes_max",
     "may_create_on_first_use",
     "metered",
@@ -84,6 +85,14 @@ def charge_mutation(ctx: RequestContext, partitions: int, *, strict: bool) -> No
         raise RequestError(
             ErrorCode.throttling_quota_exceeded, f"The throttling quota has been exceeded: {wait_s:.1f} s"
         )
+
+
+def charge_work(ctx: RequestContext, seconds: float) -> None:
+    """For work that a request has done in a thread: paid like time on the event loop."""
+    quotas, user = ctx.services.quotas, quota_user(ctx.connection.principal)
+    if not quotas.is_empty and user is not None:
+        now_s = asyncio.get_running_loop().time()
+        quotas.take(REQUEST_SHARE, user, ctx.client_id or "", seconds * _PERCENT, now_s)
 
 
 def may_create_on_first_use(ctx: RequestContext) -> bool:

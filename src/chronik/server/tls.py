@@ -3,6 +3,7 @@ files change."""
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from chronik.config import Settings
 from chronik.security.principals import ANONYMOUS, MappingRules, NoRuleMatches, distinguished_name
 from chronik.server.reloading import Reloaded
 
-__all__ = ["ListenerTls", "client_context"]
+__all__ = ["ListenerTls", "ServerContext", "client_context"]
 
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 """What listeners speak, by Kafka's names."""
@@ -23,8 +24,15 @@ _CLIENT_AUTH: Final = {
 }
 
 
+class ServerContext(ssl.SSLContext):
+    """Of a listener's connections. Those that are open keep the one that they were accepted with."""
+
+    shown: bytes = b""
+    """Digest (SHA-256) of the certificate that clients are shown; nodes sign it with their logins."""
+
+
 class _Made(NamedTuple):
-    server: ssl.SSLContext
+    server: ServerContext
     client: ssl.SSLContext
     trust: str
     """The certificates (PEM) that the node's own clients believe."""
@@ -49,20 +57,22 @@ class ListenerTls:
         self._made = Reloaded("the certificate of the Kafka listeners", files, self._make)
 
     def _make(self) -> _Made:
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         server.minimum_version = ssl.TLSVersion.TLSv1_2
         server.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         server.verify_mode = self._client_auth
         server.load_cert_chain(self._cert, self._key)
+        server.shown = _digest_of_first(self._cert.read_text())
         if self._ca is not None:
             server.load_verify_locations(self._ca)
         believed = self._ca or self._cert
-        # The server proves with the secret that it is a node, so its certificate's name is not checked.
+        # The server proves with the secret that it is a node, so its certificate's name is not checked. What
+        # a node signs names the certificate, so that another's holder cannot hand a login on.
         client = client_context(believed, self._cert, self._key, check_hostname=False)
         return _Made(server, client, believed.read_text())
 
     @property
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> ServerContext:
         """For the next connection of a listener."""
         return self._made.held.server
 
@@ -94,6 +104,13 @@ class ListenerTls:
             return self.rules.principal(distinguished_name(certificate.get("subject", ())))
         except NoRuleMatches:
             return None
+
+
+def _digest_of_first(pem: str) -> bytes:
+    """Of the first certificate in a file, which is the one that is shown."""
+    start = pem.index(ssl.PEM_HEADER)
+    end = pem.index(ssl.PEM_FOOTER, start) + len(ssl.PEM_FOOTER)
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem[start:end])).digest()
 
 
 def client_context(

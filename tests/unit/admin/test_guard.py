@@ -18,7 +18,7 @@ def refusal(
     guard: Guard, access: HttpAccess, headers: dict[str, str], *, is_anonymous: bool = True
 ) -> str | None:
     try:
-        guard.check_site(headers)
+        guard.check_site(access, headers)
         guard.check(access, is_anonymous=is_anonymous)
     except HttpError as error:
         return error.code
@@ -39,6 +39,15 @@ def test_on_loopback_without_a_key_everything_is_open() -> None:
 def test_beyond_loopback_nothing_can_be_changed_without_a_key() -> None:
     assert refusal(guard("0.0.0.0"), HttpAccess.OPEN, OUTSIDE) is None
     assert refusal(guard("0.0.0.0"), HttpAccess.CHANGE, OUTSIDE) == "api_key_not_set"
+
+
+def test_a_page_of_another_site_has_the_node_do_nothing() -> None:
+    """An image or a script there needs no answer that it can read, and sends no Origin."""
+    foreign = {**LOCAL, "sec-fetch-site": "cross-site"}
+    refused = {access for access in HttpAccess if refusal(guard(), access, foreign) == "foreign_origin"}
+    assert refused == {HttpAccess.STATUS, HttpAccess.DATA, HttpAccess.CHANGE}
+    for own in ("same-origin", "same-site", "none"):
+        assert refusal(guard(), HttpAccess.STATUS, {**LOCAL, "sec-fetch-site": own}) is None
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0"])

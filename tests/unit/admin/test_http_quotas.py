@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chronik.admin.endpoint import HttpAccess
+from chronik.admin.errors import HttpError
+from chronik.admin.http_quotas import UNDER_WAY_MAX, HttpQuotas
 from chronik.admin.routes import ENDPOINTS
 from chronik.metadata.commands import PutCredential, SetQuota
 from chronik.node import Node
-from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE
+from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, Quotas
 from chronik.security.scram import MECHANISMS, make_credential
 from tests.unit.admin.support import Answer, Http, with_node
 
@@ -63,6 +67,31 @@ def test_who_owes_is_refused_and_told_when_to_come_back(tmp_path: Path, quota: s
             assert (await ask(http, quota, number, others)).status == 200
         for other in RATES.keys() - {quota}:
             assert (await ask(http, other, 5, basic("ada"))).status == 200, "each quota for itself"
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+async def test_calls_at_once_do_not_all_find_nothing_owed() -> None:
+    quotas = HttpQuotas(Quotas({(("user", "ada"),): {CONSUMER_RATE: 1.0}}))
+    with contextlib.ExitStack() as held:
+        for _ in range(UNDER_WAY_MAX):
+            held.enter_context(quotas.one_call("User:ada", CONSUMER_RATE))
+        with pytest.raises(HttpError) as refused, quotas.one_call("User:ada", CONSUMER_RATE):
+            pass
+        assert (refused.value.status, refused.value.headers["retry-after"]) == (429, "1")
+        for principal, key in (("User:eve", CONSUMER_RATE), ("User:ada", PRODUCER_RATE), ("User:ada", None)):
+            for _ in range(2 * UNDER_WAY_MAX):
+                held.enter_context(quotas.one_call(principal, key))
+    with quotas.one_call("User:ada", CONSUMER_RATE):
+        pass
+
+
+def test_a_flood_of_reads_gets_few_answers(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await limited(node, http, {CONSUMER_RATE: 100.0})
+        assert (await http.get("/session", **basic("ada"))).status == 200  # so that its password is known
+        answers = await asyncio.gather(*(http.get(MESSAGES, **basic("ada")) for _ in range(30)))
+        assert 1 <= sum(one.status == 200 for one in answers) <= UNDER_WAY_MAX
 
     with_node(tmp_path, work, **CLOSED)
 

@@ -13,7 +13,7 @@ from chronik.admin.audit_writer import AuditWriter
 from chronik.admin.peers import HttpPeers
 from chronik.metadata.commands import Endpoint
 from chronik.model import Unavailable
-from chronik.server.audit import AuditEntry, AuditTrail
+from chronik.server.audit import CALLER_DENIALS_MAX, MORE, WINDOW_MS, AuditEntry, AuditTrail
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,30 @@ async def test_the_audit_log_goes_on_after_any_failure(monkeypatch: pytest.Monke
         (entry,) = await written
     assert entry.host == "10.0.0.1"
     assert not failures
+    await writer.close()
+
+
+async def test_a_sum_is_written_though_nothing_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GATHER_SECONDS", "SUMS_SECONDS"):
+        monkeypatch.setattr(audit_writer, name, 0.0)
+    now_ms = 0
+    audit = AuditTrail(node_id=1, now_ms=lambda: now_ms, is_on=True, with_changes=True)
+    writer = AuditWriter(cast(Any, None), audit, cast(Any, None))
+    written: asyncio.Queue[AuditEntry] = asyncio.Queue()
+
+    async def write(entries: list[AuditEntry]) -> None:
+        for entry in entries:
+            written.put_nowait(entry)
+
+    monkeypatch.setattr(writer, "_write", write)
+    writer.start()
+    for n in range(CALLER_DENIALS_MAX + 7):
+        audit.denied("User:mallory", "h", "kafka", "READ", f"topic {n}")
+    async with asyncio.timeout(20):
+        for _ in range(CALLER_DENIALS_MAX):
+            assert (await written.get()).action == "READ"
+        assert written.empty()
+        now_ms = WINDOW_MS
+        last = await written.get()
+    assert (last.action, last.count) == (MORE, 7)
     await writer.close()

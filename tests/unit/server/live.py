@@ -11,6 +11,7 @@ from typing import Any
 from chronik.config import Settings
 from chronik.metadata.commands import BROKER_RESOURCE, CreateTopic, SetConfigs
 from chronik.node import Node
+from chronik.server.dispatch import Connection
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.harness import answer
@@ -19,11 +20,12 @@ from tests.unit.server.harness import answer
 class Live:
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.connection = Connection(peer_host="10.0.0.9", listener_host="127.0.0.1", listener_port=9092)
 
     async def call(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         frame = encode_request(api_key, version, 7, "tester", fields)
         header, offset = parse_request_header(frame, 4)
-        found = await answer(self.node.parts.dispatcher, header, frame, offset)
+        found = await answer(self.node.parts.dispatcher, header, frame, offset, self.connection)
         assert found is not None
         return decode_response(api_key, version, found, 4)[1]
 

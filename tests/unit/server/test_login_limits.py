@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,21 @@ async def test_addresses_take_turns_and_have_their_own_limits(monkeypatch: pytes
     await asyncio.gather(*running, return_exceptions=True)
     assert served == ["a1", "b1", "c1", "a3"]
     assert await queue.run("a", lambda: "there is room again") == "there is room again"
+
+
+async def test_other_work_in_threads_keeps_no_login_waiting() -> None:
+    loop, go_on = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+    busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 30))
+    queue = HashQueue(lambda *_: None)
+    async with asyncio.timeout(20):
+        assert await queue.run("a", lambda: "hashed") == "hashed"
+    assert not busy.done()
+    go_on.set()
+    await busy
+    queue.close()
+    with pytest.raises(Crowded, match="stops"):
+        await queue.run("a", lambda: "too late")
 
 
 async def test_who_waits_for_ten_failures_may_not_try_again() -> None:

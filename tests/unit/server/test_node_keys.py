@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from chronik.links.handshake import NodeKey
 from chronik.metadata import commands as c
-from chronik.metadata.levels import LEVEL_FIRST, LEVEL_NODE_KEY
+from chronik.metadata.levels import LEVEL_FIRST, LEVEL_LAST, LEVEL_NODE_KEY
+from chronik.node import Node
 from chronik.security.exchange import AuthenticationFailed
 from chronik.security.scram import ITERATIONS_MIN, MECHANISMS, ScramClient, ScramServer, Sign, make_credential
 from chronik.server.decoys import Decoys
 from chronik.server.login_failures import LoginFailures
 from chronik.server.own_clients import OwnClients
 from chronik.server.sasl import Authenticator
+from tests.unit.admin.support import Http, with_node
 from tests.unit.server.harness import Harness
 
 KEY, OTHER = NodeKey(b"1" * 32), NodeKey(b"2" * 32)
@@ -65,7 +69,14 @@ def test_the_secret_alone_is_not_enough(sign: Sign | None) -> None:
 
 def test_nodes_of_the_release_before_log_in_until_the_upgrade_is_final() -> None:
     """They have keys, and do not prove them here."""
-    assert authenticator(LEVEL_FIRST).own_client("7", exchanged("7", None)).principal == "Node:7"
+    place = authenticator(LEVEL_FIRST)
+    old, new = (place.own_client("7", exchanged("7", sign)) for sign in (None, KEY.sign))
+    assert old.principal == new.principal == "Node:7"
+    assert old.holds is not None
+    assert new.holds is not None
+    assert (old.holds(), new.holds()) == (True, True)
+    place._metadata.state.level = LEVEL_NODE_KEY
+    assert (old.holds(), new.holds()) == (False, True), "a connection by the secret alone ends with it"
 
 
 def test_a_signature_is_good_for_one_exchange() -> None:
@@ -83,3 +94,16 @@ def test_a_signature_is_good_for_one_exchange() -> None:
     server.final(client.final(server.challenge(CREDENTIAL)))
     with pytest.raises(AuthenticationFailed):
         authenticator(LEVEL_NODE_KEY).own_client("7", server)
+
+
+def test_connections_are_looked_at_again_when_an_upgrade_is_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(node: Node, _http: Http) -> None:
+        looked = asyncio.Event()
+        monkeypatch.setattr(node.parts.listener, "end_sessions", looked.set)
+        await node.parts.metadata.submit(c.SetLevel(level=LEVEL_LAST))
+        async with asyncio.timeout(20):
+            await looked.wait()
+
+    with_node(tmp_path, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,10 @@ from hypothesis import strategies as st
 
 from chronik.server.otlp import FIELDS_MAX, POINTS_MAX, TEXT_CHARS_MAX, read_metrics
 from chronik.server.telemetry import RECENT_MAX, Telemetry, check_metrics
+
+CLIENT = dict.fromkeys(
+    ("client_id", "client_software_name", "client_software_version", "client_source_address"), "x"
+) | {"client_source_port": "1"}
 
 
 def varint(value: int) -> bytes:
@@ -112,24 +117,23 @@ def test_bytes_that_are_no_metrics(data: bytes) -> None:
 
 
 def test_only_the_clients_that_pushed_last_are_remembered() -> None:
-    import uuid
-
     telemetry = Telemetry()
-    client = dict.fromkeys(
-        (
-            "client_id",
-            "client_software_name",
-            "client_software_version",
-            "client_source_address",
-            "client_source_port",
-        ),
-        "x",
-    )
     ids = [uuid.UUID(int=number + 2) for number in range(RECENT_MAX + 3)]
     for number, instance in enumerate([*ids, ids[3]]):
-        telemetry.keep(instance, client, () if number else None, size_bytes=1, now_ms=number)
+        telemetry.keep(
+            instance, f"User:{number % 3}", CLIENT, () if number else None, size_bytes=1, now_ms=number
+        )
     recent = telemetry.recent()
     assert [one.instance_id for one in recent][:2] == [ids[3], ids[-1]]
     assert len(recent) == RECENT_MAX
     assert ids[0] not in {one.instance_id for one in recent}
     assert telemetry.unreadable == 1
+
+
+def test_no_principal_pushes_out_what_others_told() -> None:
+    telemetry = Telemetry()
+    telemetry.keep(uuid.UUID(int=2), "User:ada", CLIENT, (), size_bytes=1, now_ms=0)
+    for number in range(3 * RECENT_MAX):
+        telemetry.keep(uuid.UUID(int=number + 3), "User:mallory", CLIENT, (), size_bytes=1, now_ms=number)
+    assert len(telemetry.recent()) == RECENT_MAX
+    assert telemetry.recent()[-1].principal == "User:ada"

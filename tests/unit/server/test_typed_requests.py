@@ -8,10 +8,12 @@ import datetime
 import inspect
 import sys
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import chronik.server
 from chronik.server.dispatch import Handler
 from chronik.server.handlers import all_handlers
 from chronik.wire.api import parse_request_header
@@ -92,3 +94,16 @@ def assert_default(field: dataclasses.Field[Any], value: Any) -> None:
     if typing.get_origin(hint) is tuple:
         types = [tuple]
     assert isinstance(value, tuple(types) or hint)
+
+
+def test_no_function_takes_a_request_of_any_type() -> None:
+    found = [
+        f"{path.name}: {function.name}"
+        for path in Path(chronik.server.__file__).parent.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for one in (*function.args.args, *function.args.kwonlyargs)
+        if one.arg.strip("_") == "request" and one.annotation is not None
+        if ast.unparse(one.annotation) == "Any"
+    ]
+    assert found == []

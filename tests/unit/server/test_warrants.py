@@ -17,7 +17,7 @@ from chronik.links.handshake import NodeKey
 from chronik.metadata import commands as c
 from chronik.metadata.levels import LEVEL_CLIENT_WARRANT, LEVEL_FIRST
 from chronik.metadata.state import ClusterState
-from chronik.security.exchange import AuthenticationFailed
+from chronik.security.exchange import Authenticated, AuthenticationFailed
 from chronik.security.scram import ITERATIONS_MIN, MECHANISMS, ScramClient, ScramServer, make_credential
 from chronik.security.warrants import ClientKey, Warrant, is_signed_by, issue, read_warrant
 from chronik.server.own_clients import HTTP_USER, QUERY_USER, OwnClients, own_password
@@ -54,6 +54,9 @@ class Place:
             )
         )
 
+    def finalize(self) -> None:
+        self._harness.submit(c.SetLevel(level=LEVEL_CLIENT_WARRANT))
+
     def remove(self, node_id: int) -> None:
         self._harness.submit(c.RemoveNode(broker_id=node_id, force=True))
 
@@ -78,6 +81,10 @@ class Place:
 
 def principal(at: OwnClients, login: Login) -> str:
     """Who the node takes this login for; AuthenticationFailed if for nobody."""
+    return taken_for(at, login).principal
+
+
+def taken_for(at: OwnClients, login: Login) -> Authenticated:
     salt = b"0" * 16
     found = [make_credential(SCRAM, one, salt, ITERATIONS_MIN) for one in at.passwords(login.user)]
     server = ScramServer(SCRAM, "of-the-server")
@@ -86,7 +93,7 @@ def principal(at: OwnClients, login: Login) -> str:
     )
     server.first(client.first())
     client.check(server.final(client.final(server.challenge(*found))))
-    return at.who(login.user, server).principal
+    return at.who(login.user, server)
 
 
 def test_each_is_known_as_the_client_of_its_node_on_all_nodes() -> None:
@@ -180,6 +187,16 @@ def test_the_release_before_logs_in_until_the_upgrade_is_final() -> None:
     assert principal(place.node(7), old) == "Query:"
     assert principal(place.node(7), place.query()) == "Query:"
     assert place.node(7).http_login() is None, "older nodes do not know the user"
+
+
+def test_a_connection_by_the_password_alone_ends_when_the_upgrade_is_final() -> None:
+    place = Place(LEVEL_FIRST)
+    old = Login(mechanism="CHRONIK-NODE", user=QUERY_USER, password=own_password(SECRETS[1], QUERY_USER))
+    holds = taken_for(place.node(7), old).holds
+    assert holds is not None
+    assert holds()
+    place.finalize()
+    assert not holds()
 
 
 def test_a_node_that_is_alone_draws_a_password_at_each_start() -> None:

@@ -1,5 +1,7 @@
 // Calls to the node that served this page. Every failure is an Error with a sentence.
 
+export const SQL_HISTORY = "chronik-sql";  // what the browser remembers of the user's queries
+
 let csrfToken = null;  // of this session; whoever is logged in by a certificate or not at all has none
 
 export class ApiError extends Error {
@@ -65,6 +67,7 @@ export async function logIn(proof) {
 }
 
 export async function logOut() {
+  localStorage.removeItem(SQL_HISTORY);  // whoever sits down next is somebody else
   await remove("/session");
   goToLogin();
 }

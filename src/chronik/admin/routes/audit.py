@@ -26,7 +26,7 @@ class AuditQuery(msgspec.Struct, frozen=True):
 class AuditList(msgspec.Struct, frozen=True):
     is_on: bool
     dropped: int
-    """Entries that this node had no room for, since it began."""
+    """Refusals and changes that this node could tell only as part of a sum, since it began."""
     entries: list[AuditEntry]
     """The newest first."""
 

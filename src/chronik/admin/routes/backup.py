@@ -23,6 +23,7 @@ from chronik.replication.partition import ACKS_ALL
 from chronik.security.acls import AclBinding, Operation, check_binding
 from chronik.security.quotas import check_entity, check_quota
 from chronik.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, Credential, check_credential
+from chronik.server.access import Access
 from chronik.server.config_changes import check_resource, set_configs
 from chronik.server.gate import on_cluster
 from chronik.server.services import Services
@@ -123,6 +124,16 @@ async def backup_metadata(call: HttpCall) -> ClusterShape:
     )
 
 
+def _restored(shape: ClusterShape) -> Iterator[str]:
+    yield from (one.user for one in shape.users)
+    yield from (f"{one.principal} on {one.resource_name}" for one in shape.acls)
+    for quota in shape.quotas:
+        yield " ".join(f"{kind} {name or '<default>'}" for kind, name in quota.entity)
+    yield from shape.broker_configs
+    yield from shape.group_configs
+    yield from shape.client_metrics
+
+
 @endpoint(
     "POST",
     "/admin/restore/metadata",
@@ -133,11 +144,12 @@ async def backup_metadata(call: HttpCall) -> ClusterShape:
     access=HttpAccess.CHANGE,
     body_bytes_max=METADATA_BYTES_MAX,
     deadline_s=600.0,
+    about=_restored,
 )
 async def restore_metadata(call: HttpCall) -> AppliedChanges:
     """Adds to what is there. Create topics with CreateTopics first."""
     metadata = call.context.services.metadata
-    commands = list(_commands(call.body, call.context.services))
+    commands = list(_commands(call.body, call.context.services, call.access))
     for some in _batches(commands):
         outcome = await metadata.submit(c.Batch(commands=tuple(some)))
         for part in outcome.parts:
@@ -161,7 +173,7 @@ def _batches(commands: list[Any]) -> Iterator[list[Any]]:
         yield some
 
 
-def _commands(shape: ClusterShape, services: Services) -> Iterator[Any]:
+def _commands(shape: ClusterShape, services: Services, access: Access) -> Iterator[Any]:
     """The author of the backup's file is not trusted: each value is checked as a client's would be."""
     for user in shape.users:
         for credential in user.credentials:
@@ -180,7 +192,7 @@ def _commands(shape: ClusterShape, services: Services) -> Iterator[Any]:
     for resource_type, table in tables:
         for name, values in table.items():
             check_resource(services, resource_type, name)
-            yield set_configs(services, resource_type, name, dict(values), replace=False)
+            yield set_configs(services, access, resource_type, name, dict(values), replace=False)
     if shape.next_producer_id > PRODUCER_ID_MAX:
         raise RequestError(ErrorCode.invalid_request, "The backup's next producer id is out of range.")
     next_producer_id = services.state.next_producer_id
@@ -231,6 +243,7 @@ def _check_acls_and_quotas(shape: ClusterShape) -> None:
     access=HttpAccess.CHANGE,
     body_bytes_max=RECORDS_BYTES_MAX,
     deadline_s=120.0,
+    about=lambda body: [f"{body.topic}-{body.partition}"],
 )
 async def restore_records(call: HttpCall) -> RestoredEnd:
     """Any node hands it to the partition's leader; answers when all in-sync replicas have the records."""

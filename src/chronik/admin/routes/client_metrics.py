@@ -157,7 +157,9 @@ async def client_metrics_node(call: HttpCall) -> NodeClients:
 async def _set(call: HttpCall, values: dict[str, str | None]) -> None:
     services = call.context.services
     check_resource(services, CLIENT_METRICS_RESOURCE, call.path["name"])
-    command = set_configs(services, CLIENT_METRICS_RESOURCE, call.path["name"], values, replace=False)
+    command = set_configs(
+        services, call.access, CLIENT_METRICS_RESOURCE, call.path["name"], values, replace=False
+    )
     await services.metadata.submit(command)
 
 

@@ -95,6 +95,7 @@ async def change_topic_config(call: HttpCall) -> ConfigList:
     topic = known_topic(call.context, call.path["name"])
     values = {name: None if v is None else config_text(v) for name, v in call.body.config.items()}
     services = call.context.services
-    await services.metadata.submit(set_configs(services, TOPIC_RESOURCE, topic.name, values, replace=False))
+    command = set_configs(services, call.access, TOPIC_RESOURCE, topic.name, values, replace=False)
+    await services.metadata.submit(command)
     found: ConfigList = await topic_config.function(call)
     return found

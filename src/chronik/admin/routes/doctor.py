@@ -60,13 +60,14 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s=60.0,
 )
 async def doctor(call: HttpCall) -> Diagnosis:
-    """Changes nothing. Names only what the caller may DESCRIBE."""
+    """Changes nothing. Names only what the caller may DESCRIBE. One call at a time, 503 if too many wait."""
     if not 0 <= call.query.stuck_after_s <= STUCK_AFTER_S_MAX:
         raise HttpError(400, "invalid_query", f"stuck_after_s is 0 to {STUCK_AFTER_S_MAX:g}.")
     nodes = sorted(call.context.state.brokers)
-    of_cluster, *of_nodes = await asyncio.gather(
-        _look_at_cluster(call), *(_look_at_node(call, node_id) for node_id in nodes)
-    )
+    async with call.context.doctor.turn():
+        of_cluster, *of_nodes = await asyncio.gather(
+            _look_at_cluster(call), *(_look_at_node(call, node_id) for node_id in nodes)
+        )
     findings = [*of_cluster, *(one for found in of_nodes for one in found)]
     order = ("wrong", "warning", "unknown", "ok")
     return Diagnosis(findings=sorted(findings, key=lambda one: order.index(one.state)))

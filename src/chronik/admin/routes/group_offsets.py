@@ -56,6 +56,7 @@ class OffsetMoves(msgspec.Struct, frozen=True, kw_only=True):
     body=NewOffsets,
     answer=OffsetMoves,
     access=HttpAccess.CHANGE,
+    about=lambda body: [choice.topic for choice in body.topics or ()],
 )
 async def reset_offsets(call: HttpCall) -> OffsetMoves:
     """Offsets stay inside the logs. With `dry_run`, what would change."""

@@ -63,6 +63,7 @@ async def keys(call: HttpCall) -> KeyList:
     body=NewKey,
     answer=KeyMade,
     access=HttpAccess.CHANGE,
+    about=lambda body: [body.name],
 )
 async def make_key(call: HttpCall) -> KeyMade:
     """For super users and full API keys only, since ACLs do not bind a key. The answer is the only place

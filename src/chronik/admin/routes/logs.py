@@ -49,6 +49,7 @@ async def levels(call: HttpCall) -> LogLevels:
     answer=LogLevels,
     access=HttpAccess.CHANGE,
     always=True,
+    about=lambda body: [body.log],
 )
 async def change_levels(call: HttpCall) -> LogLevels:
     """Until the next start, which takes them from the setting `log` again."""

@@ -56,6 +56,7 @@ def _membership(call: HttpCall) -> ClusterOperations:
     body=AddNode,
     answer=Changed,
     access=HttpAccess.CHANGE,
+    about=lambda body: [f"node {body.node_id}"],
 )
 async def add_node(call: HttpCall) -> Changed:
     """The node may be started before or after; it gets replicas with the next rebalance."""
@@ -72,6 +73,7 @@ async def add_node(call: HttpCall) -> Changed:
     answer=Changed,
     access=HttpAccess.CHANGE,
     deadline_s=600.0,
+    about=lambda body: [f"node {body.node_id}"],
 )
 async def remove_node(call: HttpCall) -> Changed:
     """Moves its leaderships and replicas to the others first; answers when the node can be switched off."""
@@ -87,6 +89,7 @@ async def remove_node(call: HttpCall) -> Changed:
     answer=Changed,
     access=HttpAccess.CHANGE,
     deadline_s=60.0,
+    about=lambda body: [f"node {body.node_id}"],
 )
 async def promote_node(call: HttpCall) -> Changed:
     """If there are enough voters, another one becomes an observer. Answers when the change is made."""
@@ -102,6 +105,7 @@ async def promote_node(call: HttpCall) -> Changed:
     answer=Changed,
     access=HttpAccess.CHANGE,
     deadline_s=60.0,
+    about=lambda body: [f"node {body.node_id}"],
 )
 async def demote_node(call: HttpCall) -> Changed:
     """Another node becomes a voter in its place. Answers when the change is made."""

@@ -96,7 +96,8 @@ async def reassign_plan(call: HttpCall) -> MovePlan:
         for one in state.live_brokers()
         if not one.draining and one.broker_id not in wanted.drain
     ]
-    moves = await asyncio.to_thread(plan_moves, before, slots, wanted.drain)
+    async with context.planning.turn():
+        moves = await asyncio.to_thread(plan_moves, before, slots, wanted.drain)
     return MovePlan(
         [
             MoveView(
@@ -119,6 +120,7 @@ async def reassign_plan(call: HttpCall) -> MovePlan:
     body=Moves,
     answer=MovesBegun,
     access=HttpAccess.CHANGE,
+    about=lambda body: [f"{move.topic}-{move.partition}" for move in body.moves],
 )
 async def reassign(call: HttpCall) -> MovesBegun:
     """Answers when the moves have begun; `GET /admin/reassign` tells how they go on."""

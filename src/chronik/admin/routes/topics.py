@@ -122,6 +122,7 @@ async def topic_details(call: HttpCall) -> TopicView:
     body=NewTopicBody,
     answer=TopicCreatedBody,
     access=HttpAccess.CHANGE,
+    about=lambda body: [body.name],
 )
 async def create_topic(call: HttpCall) -> TopicCreatedBody:
     """Answers when the topic is there on this node. Works on any node."""

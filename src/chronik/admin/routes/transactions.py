@@ -63,6 +63,12 @@ class MarkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     coordinator_epoch: int
 
 
+def _aborted(body: AbortBody) -> list[str]:
+    if body.transactional_id is not None:
+        return [body.transactional_id]
+    return [f"{body.topic}-{body.partition} producer {body.producer_id}"]
+
+
 @endpoint(
     "GET",
     "/admin/transactions",
@@ -123,6 +129,7 @@ async def transactions(call: HttpCall) -> TransactionList:
     body=AbortBody,
     answer=AbortedBody,
     access=HttpAccess.CHANGE,
+    about=_aborted,
 )
 async def abort_transaction(call: HttpCall) -> AbortedBody:
     """By its id: aborts it and fences its producer. By topic, partition and producer: writes an abort marker
@@ -199,6 +206,7 @@ async def _open_in(call: HttpCall, tp: TopicPartition, producer_id: int) -> Acti
     summary="Write an abort marker into a partition led here; nodes ask each other",
     body=MarkerBody,
     access=HttpAccess.CHANGE,
+    about=lambda body: [f"{body.topic}-{body.partition} producer {body.producer_id}"],
 )
 async def abort_here(call: HttpCall) -> dict[str, str]:
     await _write(call, call.body)

@@ -10,7 +10,6 @@ from chronik.security.acls import Operation
 from chronik.server.config_changes import alter_resources, check_resource, refuse_resources, set_configs
 from chronik.server.dispatch import Reply, RequestContext, handles
 from chronik.server.gate import each_config
-from chronik.server.services import Services
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -28,11 +27,13 @@ async def alter_configs(request: AlterConfigsRequest, ctx: RequestContext) -> Re
     return await alter_resources(request, ctx, _plan)
 
 
-def _plan(services: Services, resource: AlterConfigsResource) -> SetConfigs:
-    check_resource(services, resource.resource_type, resource.resource_name)
+def _plan(ctx: RequestContext, resource: AlterConfigsResource) -> SetConfigs:
+    check_resource(ctx.services, resource.resource_type, resource.resource_name)
     values: dict[str, str | None] = {}
     for config in resource.configs:
         if config.value is None:
             raise RequestError(ErrorCode.invalid_request, f"Null value not supported for: {config.name}")
         values[config.name] = config.value
-    return set_configs(services, resource.resource_type, resource.resource_name, values, replace=True)
+    return set_configs(
+        ctx.services, ctx.access, resource.resource_type, resource.resource_name, values, replace=True
+    )

@@ -65,7 +65,8 @@ async def incremental_alter_configs(request: IncrementalAlterConfigsRequest, ctx
     return await alter_resources(request, ctx, partial(_plan, validate_only=request.validate_only))
 
 
-def _plan(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> SetConfigs | None:
+def _plan(ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool) -> SetConfigs | None:
+    services = ctx.services
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
         change_loggers(services, resource, validate_only=validate_only)
         return None
@@ -75,7 +76,9 @@ def _plan(services: Services, resource: AlterConfigsResource, *, validate_only: 
         if config.name in values:
             raise RequestError(ErrorCode.invalid_request, f"Config {config.name} is changed twice.")
         values[config.name] = _new_value(services, resource, config)
-    return set_configs(services, resource.resource_type, resource.resource_name, values, replace=False)
+    return set_configs(
+        services, ctx.access, resource.resource_type, resource.resource_name, values, replace=False
+    )
 
 
 def _new_value(services: Services, resource: AlterConfigsResource, config: AlterableConfig) -> str | None:

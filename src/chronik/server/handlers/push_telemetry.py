@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chronik.model import ErrorCode, RequestError
 from chronik.server.dispatch import Reply, RequestContext, handles, reply
 from chronik.server.gate import NOTHING
 from chronik.server.handlers.get_telemetry_subscriptions import telemetry_client
-from chronik.server.telemetry import check_metrics
+from chronik.server.throttling import charge_work
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 @handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), needs=NOTHING)
 async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> Reply:
     services, telemetry = ctx.services, ctx.services.telemetry
-    client, points = telemetry_client(ctx), None
+    connection, client, points = ctx.connection, telemetry_client(ctx), None
     try:
         telemetry.subscribe(services.state.client_metrics)
+        connection.pushes_until_ms = telemetry.pace(
+            connection.pushes_until_ms, request.client_instance_id, client, services.now_ms()
+        )
         telemetry.admit(
             request.client_instance_id,
             client,
@@ -32,7 +35,8 @@ async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> 
             now_ms=services.now_ms(),
         )
         if request.metrics:
-            points = await asyncio.to_thread(check_metrics, request.compression_type, bytes(request.metrics))
+            metrics, worked = bytes(request.metrics), partial(charge_work, ctx)
+            points = await telemetry.read(request.compression_type, metrics, worked)
     except RequestError as error:
         telemetry.pushes[error.code] += 1
         raise
@@ -41,6 +45,7 @@ async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> 
     if request.metrics and request.client_instance_id is not None:
         telemetry.keep(
             request.client_instance_id,
+            connection.principal,
             client,
             points,
             size_bytes=len(request.metrics),

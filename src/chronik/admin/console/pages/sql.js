@@ -1,7 +1,7 @@
 // SQL over topics: an editor that knows the tables, and results to look at, to copy, to chart or to save.
 
 import { useEffect, useRef, useState } from "/console/vendor/preact.js";
-import { get, post } from "/console/api.js";
+import { SQL_HISTORY, get, post } from "/console/api.js";
 import { Editor } from "/console/editor.js";
 import { count, ms } from "/console/format.js";
 import { useLoad } from "/console/load.js";
@@ -9,13 +9,12 @@ import { NeedsQuery } from "/console/needs_query.js";
 import { Empty, Page, Problem, html, save } from "/console/parts.js";
 import { Result } from "/console/pages/result.js";
 
-const HISTORY = "chronik-sql";
 const KEPT = 30;
 const NONE = [];
 
 const past = () => {
   try {
-    return JSON.parse(localStorage.getItem(HISTORY)) ?? [];
+    return JSON.parse(localStorage.getItem(SQL_HISTORY)) ?? [];
   } catch {
     return [];
   }
@@ -45,7 +44,7 @@ function Body() {
   const run = () => work(async (text) => {
     const answer = await post("/_sql", { query: text }, { timeout: 70000 });
     const kept = [text, ...past().filter((one) => one !== text)].slice(0, KEPT);
-    localStorage.setItem(HISTORY, JSON.stringify(kept));
+    localStorage.setItem(SQL_HISTORY, JSON.stringify(kept));
     setQueries(kept);
     setOut({ kind: "rows", answer });
   });
