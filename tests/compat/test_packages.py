@@ -111,8 +111,8 @@ def test_the_wheel_alone_serves_the_five_lines(
         (wheel,) = dist.glob("*.whl")
         with capsys.disabled():
             print(
-                f"\nPython {version}: wheel of {wheel.stat().st_size / 1e6:.1f} MB; first record acknowledged "
-                f"{acknowledged_s:.1f} s after pip install began"
+                f"\nPython {version}: wheel of {wheel.stat().st_size / 1e6:.1f} MB; first record "
+                f"acknowledged {acknowledged_s:.1f} s after pip install began"
             )
         assert "site-packages" in run(python, "-c", "import chronik; print(chronik.__file__)")
         (tmp_path / "five.py").write_text(block("Five lines").replace("127.0.0.1:9092", node.bootstrap))
