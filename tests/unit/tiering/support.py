@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 from chronik.metadata import commands as c
@@ -22,6 +23,7 @@ from chronik.records.reader import read_all_records
 from chronik.replication.manager import log_config
 from chronik.replication.partition import Partition
 from chronik.storage.store import LogStore
+from chronik.tiering import uploader
 from chronik.tiering.cache import ObjectCache
 from chronik.tiering.catalog import Catalog
 from chronik.tiering.reader import RemoteReader
@@ -156,7 +158,8 @@ async def tiered(
     async with opened(folder / "data") as (store, _):
         made = Tiered(store, objects or LocalObjects(store_folder), Clock(1_700_000_000_000), **configs)
         try:
-            yield made
+            with patch.object(uploader, "INDEX_INTERVAL_MIN", 100):  # so that small segments have an index
+                yield made
         finally:
             await made.logs.stop()
             await made.cache.stop()

@@ -599,8 +599,8 @@ def test_a_forged_footer_is_damaged() -> None:
 
 
 async def test_the_index_of_a_segment_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploader, "INDEX_ENTRIES_MAX", 3)
     async with tiered(tmp_path, index_interval_bytes=0) as world:
+        monkeypatch.setattr(uploader, "INDEX_INTERVAL_MIN", 700)
         await world.fill(100)
         await world.uploader.upload(world.partition)
         await world.retain_locally()
@@ -612,6 +612,21 @@ async def test_the_index_of_a_segment_is_bounded(tmp_path: Path, monkeypatch: py
         await world.fill(30)
         with pytest.raises(StorageError):
             await world.uploader.upload(world.partition)
+
+
+async def test_no_topic_makes_its_readers_look_through_whole_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns the topic would pay with the node's memory and its read thread."""
+    monkeypatch.setattr(uploader, "INDEX_INTERVAL_MAX", 500)
+    async with tiered(tmp_path, index_interval_bytes=2**31 - 1) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        manifest = await world.catalog.manifest(world.partition)
+        for segment in manifest.segments:
+            (path,) = (tmp_path / "objects").rglob(segment.name)
+            offsets, _, _ = decode_footer(path.read_bytes()[segment.log_bytes :], segment)
+            assert offsets.position_for(segment.end_offset - 1) > segment.log_bytes - 1000
 
 
 async def test_what_the_local_disk_lost_comes_from_the_store(
