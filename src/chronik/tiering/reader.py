@@ -25,6 +25,7 @@ from chronik.storage.producer_state import AbortedTxn
 from chronik.storage.reading import EMPTY, LogSlice, TimestampedOffset, first_at_or_after
 from chronik.tiering.cache import CHUNK_BYTES, ObjectCache, ObjectPart
 from chronik.tiering.catalog import Catalog
+from chronik.tiering.failures import store_failed
 from chronik.tiering.manifest import (
     DamagedObject,
     RemoteSegment,
@@ -83,7 +84,7 @@ class RemoteReader:
             self._stats.failed_reads += 1
             if isinstance(error, ObjectMissing) and not _is_remote(partition, offset):
                 raise _out_of_range(partition, offset) from None
-            raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+            raise store_failed(partition.tp, error) from None
         self._stats.read_bytes += found.size_bytes
         return found
 
@@ -262,7 +263,7 @@ def _as_request_errors(partition: Partition) -> Iterator[None]:
     except RequestError:
         raise
     except (ChronikError, OSError) as error:
-        raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+        raise store_failed(partition.tp, error) from None
 
 
 def _sound(data: bytes, low: int, end_offset: int) -> list[tuple[int, BatchHeader]]:

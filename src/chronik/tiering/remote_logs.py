@@ -13,6 +13,7 @@ from chronik.storage.epochs import EpochHistory
 from chronik.storage.reading import EMPTY, LogSlice, TimestampedOffset
 from chronik.tasks import Tasks
 from chronik.tiering.catalog import Catalog
+from chronik.tiering.failures import store_failed
 from chronik.tiering.manifest import RemoteManifest
 from chronik.tiering.reader import RemoteReader
 
@@ -96,7 +97,7 @@ class TieredLogs:
             except (RequestError, Unavailable):
                 raise
             except (ChronikError, OSError) as error:
-                raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+                raise store_failed(partition.tp, error) from None
             await partition.log.advance_start(offset)
 
     async def _forget(self, partition: Partition, leader_epoch: int, offset: int) -> None:

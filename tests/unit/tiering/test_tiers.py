@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +22,7 @@ from chronik.storage import reading
 from chronik.storage.index import TimeIndex
 from chronik.storage.log import PartitionLog
 from chronik.storage.producer_state import AbortedTxn
-from chronik.tiering import catalog, remote_logs, segment_copy, uploader
+from chronik.tiering import catalog, failures, remote_logs, segment_copy, uploader
 from chronik.tiering.manifest import (
     DamagedObject,
     RemoteManifest,
@@ -283,6 +284,35 @@ async def test_bytes_of_the_store_are_not_trusted(tmp_path: Path) -> None:
         first.write_bytes(data[:-50])
         with pytest.raises(RequestError):
             await world.partition.read(0, 5_000, 100)
+
+
+async def test_clients_do_not_hear_where_the_store_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(failures, "_failed", lambda _, *args: logged.append(str(args[-1])))
+    async with tiered(tmp_path) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        for path in objects_in(tmp_path, "segment"):
+            path.unlink()
+            path.mkdir()  # it cannot be read
+        with pytest.raises(RequestError) as read:
+            await world.partition.read(0, 500, 100)
+        with pytest.raises(RequestError) as looked_up:
+            await world.partition.offset_for_timestamp(0)
+        world.catalog.forget_missing(())
+        for path in objects_in(tmp_path, "manifest"):
+            path.unlink()
+        with pytest.raises(RequestError) as deleted:
+            await world.partition.delete_records(3, world.clock.now_ms)
+        for told in (read, looked_up, deleted):
+            assert told.value.code == ErrorCode.kafka_storage_error
+            assert str(TP) in str(told.value)
+            assert not re.search(r"objects|file:|[0-9a-f]{16}|segment|manifest", str(told.value))
+        assert len(logged) == 3
+        assert all((tmp_path / "objects").as_uri() in line for line in logged[:2])
 
 
 class Gate(LocalObjects):
