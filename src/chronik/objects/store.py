@@ -11,8 +11,8 @@ from chronik.model import ChronikError
 __all__ = [
     "LIST_MAX",
     "ObjectMissing",
-    "ObjectStoreBusy",
     "ObjectStore",
+    "ObjectStoreBusy",
     "ObjectStoreError",
     "StoredObject",
     "check_object_name",

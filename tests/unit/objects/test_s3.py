@@ -31,7 +31,8 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
-            length = b"Transfer-Encoding: chunked" if self.is_chunked else b"Content-Length: %d" % self.body_bytes
+            sized = b"Content-Length: %d" % self.body_bytes
+            length = b"Transfer-Encoding: chunked" if self.is_chunked else sized
             writer.write(self.head + length + b"\r\n\r\n")
             left = self.body_bytes
             while left:

@@ -34,7 +34,7 @@ from chronik.tiering.manifest import (
 from chronik.tiering.remote_logs import READS_MAX
 from chronik.tiering.uploader import SEGMENTS_A_COMMIT, wanted_segments
 from tests.unit.replication.support import put
-from tests.unit.tiering.support import TOPIC_ID, TP, tiered
+from tests.unit.tiering.support import TOPIC_ID, TP, Gate, tiered
 
 
 def objects_in(folder: Path, suffix: str) -> list[Path]:
@@ -313,19 +313,6 @@ async def test_clients_do_not_hear_where_the_store_is(
             assert not re.search(r"objects|file:|[0-9a-f]{16}|segment|manifest", str(told.value))
         assert len(logged) == 3
         assert all((tmp_path / "objects").as_uri() in line for line in logged[:2])
-
-
-class Gate(LocalObjects):
-    """A store whose answers wait."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.opened = asyncio.Event()
-        self.opened.set()
-
-    async def get(self, name: str, start: int, size: int) -> bytes:
-        await self.opened.wait()
-        return await super().get(name, start, size)
 
 
 async def test_a_slow_store_delays_a_read_no_longer_than_it_may(tmp_path: Path) -> None:
