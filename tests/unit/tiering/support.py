@@ -184,6 +184,10 @@ class Tiered:
         )
 
 
+def objects_in(folder: Path, suffix: str) -> list[Path]:
+    return sorted((folder / "objects").rglob(f"*.{suffix}"))
+
+
 @contextlib.asynccontextmanager
 async def tiered(
     folder: Path, objects: ObjectStore | None = None, **configs: object
