@@ -43,7 +43,7 @@ PLANTS: Final = (
         "metadata/state.py",
         "        if command.leader_epoch != old.leader_epoch:\n",
         "        if command.leader_epoch < 0:\n",
-        ("tests/unit/tiering/test_tiers.py::test_what_a_deposed_leader_uploads_does_not_count",),
+        ("tests/unit/tiering/test_uploader.py::test_what_a_deposed_leader_uploads_does_not_count",),
         is_quick=True,
     ),
     Plant(
@@ -52,7 +52,7 @@ PLANTS: Final = (
         "tiering/retention.py",
         "written_in <= epoch and name",
         "name",
-        ("tests/unit/tiering/test_tiers.py::test_objects_of_a_later_epoch_are_left_alone",),
+        ("tests/unit/tiering/test_retention.py::test_objects_of_a_later_epoch_are_left_alone",),
         is_quick=True,
     ),
     Plant(
@@ -61,7 +61,7 @@ PLANTS: Final = (
         "tiering/reader.py",
         "            check_batch(data, position)\n",
         "            pass\n",
-        ("tests/unit/tiering/test_tiers.py::test_bytes_of_the_store_are_not_trusted",),
+        ("tests/unit/tiering/test_reader.py::test_bytes_of_the_store_are_not_trusted",),
         is_quick=True,
     ),
     Plant(

@@ -59,6 +59,8 @@ from chronik.storage.wal import PROFILES, WalOptions, WalProfile
 from chronik.tasks import Tasks
 from chronik.tiering.cache import ObjectCache
 from chronik.tiering.catalog import Catalog
+from chronik.tiering.fetches import Fetches
+from chronik.tiering.memory import ByteBudget
 from chronik.tiering.reader import RemoteReader
 from chronik.tiering.remote_logs import TieredLogs
 from chronik.transactions.coordinator import TransactionCoordinator
@@ -160,7 +162,7 @@ class RemoteParts:
     """What a node with an object store reads remote logs with."""
 
     catalog: Catalog
-    cache: ObjectCache
+    fetches: Fetches
     logs: TieredLogs
     stats: TieringStats
 
@@ -186,10 +188,22 @@ def build_remote(
     if door is None:
         return None
     stats = TieringStats()
-    catalog = Catalog(door, metadata, rng, stats)
-    cache = ObjectCache(door, settings.remote_cache_bytes, stats)
-    logs = TieredLogs(catalog, RemoteReader(catalog, cache, stats), stats)
-    return RemoteParts(catalog=catalog, cache=cache, logs=logs, stats=stats)
+    memory = budgets(settings.memory_bytes_max)
+    half = memory.remote_read_bytes // 2
+    # Apart, so that reads that hold something do not wait for memory that other such reads hold.
+    fetches = Fetches(ByteBudget(half, stats))
+    catalog = Catalog(door, fetches, metadata, rng, stats)
+    cache = ObjectCache(door, fetches, settings.remote_cache_bytes, stats)
+    reader = RemoteReader(
+        catalog,
+        cache,
+        fetches,
+        ByteBudget(half, stats),
+        index_bytes_max=memory.remote_index_bytes,
+        stats=stats,
+    )
+    logs = TieredLogs(catalog, reader, stats)
+    return RemoteParts(catalog=catalog, fetches=fetches, logs=logs, stats=stats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from chronik.client_state import BYTES_MAX
 from chronik.config_file import Address, ConfigError, Peer, convert, nearest, shown
-from chronik.model import METADATA_BYTES_MAX, Limits
+from chronik.model import METADATA_BYTES_MAX, REMOTE_CACHE_BYTES, Limits
 
 __all__ = ["Address", "ConfigError", "Peer", "Setting", "Settings", "is_loopback", "table"]
 
@@ -266,8 +266,9 @@ class Settings:
         maximum=600_000,
     )
     remote_cache_bytes: int = _setting(
-        64 * _MIB,
-        "memory for what was read from the object store; consumers of old records are served from there",
+        REMOTE_CACHE_BYTES,
+        "memory for what was read from the object store; consumers of old records are served from there. Not "
+        "in it: indexes of segments, and reads under way",
         minimum=8 * _MIB,
         maximum=_INT64_MAX,
     )

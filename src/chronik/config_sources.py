@@ -81,6 +81,7 @@ def fit_memory(resolved: Resolved, group_limit: int | None) -> Resolved:
     values: dict[str, int] = {"memory_bytes_max": limit}
     for name, value in (
         ("client_state_bytes_max", parts.client_state_bytes),
+        ("remote_cache_bytes", parts.remote_cache_bytes),
         ("search_memory_bytes_max", parts.search_bytes),
         ("sql_memory_bytes_max", parts.sql_bytes),
     ):

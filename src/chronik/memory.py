@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from chronik.client_state import BYTES_MAX as CLIENT_STATE_BYTES_MAX
-from chronik.model import UNFLUSHED_BYTES_MAX, Limits
+from chronik.model import REMOTE_CACHE_BYTES, REMOTE_READ_BYTES_MAX, UNFLUSHED_BYTES_MAX, Limits
 
 __all__ = ["GROUP_FILES", "Budgets", "budgets", "control_group_limit", "group_folders"]
 
@@ -36,6 +36,11 @@ class Budgets:
     stalled_bytes: int
     unflushed_bytes: int
     client_state_bytes: int
+    remote_cache_bytes: int
+    remote_index_bytes: int
+    """Indexes of segments in the object store."""
+    remote_read_bytes: int
+    """Reads of the object store that are under way."""
     search_bytes: int
     sql_bytes: int
 
@@ -43,8 +48,9 @@ class Budgets:
 def budgets(limit: int | None) -> Budgets:
     """The parts of a limit; those of 5 GiB and more, or of none, are the defaults.
 
-    The floors keep a node working: a request of the largest size must not look stalled (twice 64 MiB), and
-    the search process needs half a gibibyte to index at all.
+    The floors keep a node working: a request of the largest size must not look stalled (twice 64 MiB), a few
+    pieces of 4 MiB must be under way from an object store, and the search process needs half a gibibyte to
+    index at all.
     """
     spare = (1 << 62) if limit is None else max(0, limit - BASE_BYTES)
 
@@ -56,8 +62,11 @@ def budgets(limit: int | None) -> Budgets:
         stalled_bytes=part(6, 64 * _MIB, _LIMITS.stalled_memory_bytes_max),
         unflushed_bytes=part(8, 64 * _MIB, UNFLUSHED_BYTES_MAX),
         client_state_bytes=part(12, 64 * _MIB, CLIENT_STATE_BYTES_MAX),
+        remote_cache_bytes=part(2, 8 * _MIB, REMOTE_CACHE_BYTES),
+        remote_index_bytes=part(2, 8 * _MIB, REMOTE_CACHE_BYTES),
+        remote_read_bytes=part(2, 32 * _MIB, REMOTE_READ_BYTES_MAX),
         search_bytes=part(25, 512 * _MIB, 1024 * _MIB),
-        sql_bytes=part(25, 64 * _MIB, 1024 * _MIB),
+        sql_bytes=part(21, 64 * _MIB, 1024 * _MIB),
     )
 
 

@@ -188,6 +188,10 @@ class TieringStats:
     failed_reads: int = 0
     slow_reads: int = 0
     """Fetches that were answered without what the store did not give in time."""
+    deferred_reads: int = 0
+    """Reads that found no room, because too much was read from the store already."""
+    read_memory_bytes: int = 0
+    """What reads of the store that are under way may take."""
     damaged: int = 0
     """Answers of the store that were not what had been stored."""
     cache_hits: int = 0
@@ -474,6 +478,16 @@ _TABLE: Final = (
         "chronik_remote_slow_reads_total",
         "counter",
         "Fetches that were answered before the object store did.",
+    ),
+    Metric(
+        "chronik_remote_deferred_reads_total",
+        "counter",
+        "Reads that were answered without records, because too many were under way.",
+    ),
+    Metric(
+        "chronik_remote_read_memory_bytes",
+        "gauge",
+        "Memory that reads of the object store under way may take now.",
     ),
     Metric(
         "chronik_remote_damaged_total",

@@ -30,6 +30,8 @@ __all__ = [
     "NO_LEADER",
     "NO_OFFSET",
     "NO_TIMESTAMP",
+    "REMOTE_CACHE_BYTES",
+    "REMOTE_READ_BYTES_MAX",
     "WITHOUT_EFFECT",
     "ChronikError",
     "ErrorCode",
@@ -173,6 +175,10 @@ class Pressure(Protocol):
 
 UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes that are durable in the WAL and not yet written to segments before senders have to wait."""
+REMOTE_CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Memory for what was read from the object store; the indexes of segments there may take as much."""
+REMOTE_READ_BYTES_MAX: Final = 96 * 1024 * 1024
+"""Memory for reads of the object store that are under way."""
 METADATA_BYTES_MAX: Final = 48 * 1024 * 1024
 """What clients may make the cluster's metadata grow to, about, unless a setting says otherwise."""
 NAME_BYTES_MAX: Final = 1024

@@ -283,7 +283,7 @@ class _Parts:
         if remote is not None:
             self.tiering = Tiering(
                 catalog=remote.catalog,
-                cache=remote.cache,
+                fetches=remote.fetches,
                 logs=remote.logs,
                 replicas=self.replicas,
                 is_controller=lambda: self.raft.is_leader,

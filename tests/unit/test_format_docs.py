@@ -23,6 +23,7 @@ IN_MEMORY = {
     "metadata/values.py": {"Refused", "Outcome"},
     "security/acls.py": {"AclFilter"},
     "storage/log_parts.py": {"TailBatch"},
+    "tiering/manifest.py": {"_Listing"},
     "storage/wal_queue.py": {"Round"},
 }
 """Neither written nor sent. So are all events."""

@@ -13,7 +13,7 @@ from chronik.client_state import ClientState
 from chronik.config import Settings, table
 from chronik.config_sources import fit_memory, load_settings
 from chronik.memory import BASE_BYTES, FULL_BYTES_MIN, Budgets, budgets, control_group_limit
-from chronik.model import UNFLUSHED_BYTES_MAX, Limits
+from chronik.model import REMOTE_READ_BYTES_MAX, UNFLUSHED_BYTES_MAX, Limits
 from chronik.open_files import FileBudget
 
 MIB = 1 << 20
@@ -32,6 +32,9 @@ def test_without_a_limit_or_with_a_wide_one_the_defaults_hold() -> None:
             stalled_bytes=limits.stalled_memory_bytes_max,
             unflushed_bytes=UNFLUSHED_BYTES_MAX,
             client_state_bytes=settings.client_state_bytes_max,
+            remote_cache_bytes=settings.remote_cache_bytes,
+            remote_index_bytes=settings.remote_cache_bytes,
+            remote_read_bytes=REMOTE_READ_BYTES_MAX,
             search_bytes=settings.search_memory_bytes_max,
             sql_bytes=settings.sql_memory_bytes_max,
         )
@@ -54,6 +57,7 @@ def test_each_part_is_what_its_setting_may_be_and_a_whole_request_fits(limit: in
     parts = budgets(limit)
     rules = {name: table()[name].rule.minimum or 0 for name in table()}
     assert parts.client_state_bytes >= rules["client_state_bytes_max"]
+    assert parts.remote_cache_bytes >= rules["remote_cache_bytes"]
     assert parts.search_bytes >= rules["search_memory_bytes_max"]
     assert parts.sql_bytes >= rules["sql_memory_bytes_max"]
     assert 2 * parts.stalled_bytes >= Limits().frame_bytes_max

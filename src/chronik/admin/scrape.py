@@ -295,6 +295,8 @@ class NodeCollector:
             "chronik_remote_read_bytes_total": stats.read_bytes,
             "chronik_remote_failed_reads_total": stats.failed_reads,
             "chronik_remote_slow_reads_total": stats.slow_reads,
+            "chronik_remote_deferred_reads_total": stats.deferred_reads,
+            "chronik_remote_read_memory_bytes": stats.read_memory_bytes,
             "chronik_remote_damaged_total": stats.damaged,
             "chronik_remote_cache_bytes": stats.cache_bytes,
             "chronik_remote_cache_hits_total": stats.cache_hits,

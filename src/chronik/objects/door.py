@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ from chronik.model import ChronikError
 from chronik.objects.store import (
     ObjectMissing,
     ObjectStore,
+    ObjectStoreBusy,
     ObjectStoreError,
     StoredObject,
     check_object_name,
@@ -32,6 +34,9 @@ off, so that nodes that failed together do not come back together."""
 DELETES_A_CALL: Final = 1000
 """As many as S3 takes."""
 REASON_LENGTH_MAX: Final = 200
+WAITING_MAX: Final = 256
+"""Calls that may wait for others to end, reads and writes apart. While a store is away each call lasts for
+minutes: who would have to wait behind so many has given up long before."""
 
 
 class _SourceFailed(Exception):
@@ -40,6 +45,29 @@ class _SourceFailed(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class _Lane:
+    """Calls of one kind: so many at a time, and so many behind them."""
+
+    def __init__(self, calls_max: int) -> None:
+        self._places = asyncio.Semaphore(calls_max)
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """ObjectStoreBusy if too many wait already."""
+        if self._places.locked() and self._waiting >= WAITING_MAX:
+            raise ObjectStoreBusy("too many calls wait for the object store")
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._places.release()
 
 
 class ObjectDoor:
@@ -56,8 +84,8 @@ class ObjectDoor:
         self._store = store
         self._rng = rng
         self._timeout_s = timeout_s
-        self._reads = asyncio.Semaphore(reads_max)
-        self._writes = asyncio.Semaphore(writes_max)
+        self._reads = _Lane(reads_max)
+        self._writes = _Lane(writes_max)
         self.stats = ObjectStats()
 
     @property
@@ -67,7 +95,7 @@ class ObjectDoor:
     async def put(self, name: str, chunks: Chunks) -> None:
         """Store an object whole; OSError and ChronikError of its source come through as they are."""
         check_object_name(name)
-        async with self._writes:
+        async with self._writes.place():
             try:
                 await self._attempts("put", name, lambda limit: self._put(name, chunks, limit))
             except _SourceFailed as failed:
@@ -97,7 +125,7 @@ class ObjectDoor:
     async def get(self, name: str, start: int, size: int) -> bytes:
         """Exactly these bytes."""
         check_object_name(name)
-        async with self._reads:
+        async with self._reads.place():
             data = await self._attempts("get", name, lambda _: self._get(name, start, size))
         self.stats.read_bytes += len(data)
         return data
@@ -113,7 +141,7 @@ class ObjectDoor:
             check_object_name(name)
         for first in range(0, len(names), DELETES_A_CALL):
             part = names[first : first + DELETES_A_CALL]
-            async with self._writes:
+            async with self._writes.place():
                 await self._attempts("delete", part[0], partial(self._delete, part))
             self.stats.deleted += len(part)
 
@@ -122,12 +150,12 @@ class ObjectDoor:
 
     async def listed(self, prefix: str) -> list[StoredObject]:
         check_object_name(prefix)
-        async with self._reads:
+        async with self._reads.place():
             return await self._attempts("list", prefix, lambda _: self._store.listed(prefix))
 
     async def folders(self, prefix: str) -> list[str]:
         check_object_name(prefix)
-        async with self._reads:
+        async with self._reads.place():
             return await self._attempts("list", prefix, lambda _: self._store.folders(prefix))
 
     async def close(self) -> None:

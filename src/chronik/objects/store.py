@@ -12,6 +12,7 @@ __all__ = [
     "LIST_MAX",
     "ObjectMissing",
     "ObjectStore",
+    "ObjectStoreBusy",
     "ObjectStoreError",
     "StoredObject",
     "check_object_name",
@@ -26,6 +27,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-
 
 class ObjectStoreError(ChronikError):
     """The store did not do what it was asked. One sentence, without credentials."""
+
+
+class ObjectStoreBusy(ObjectStoreError):
+    """Too many wait for the store already."""
 
 
 class ObjectMissing(ObjectStoreError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -244,8 +245,10 @@ class Partition(Replica):
         *,
         min_one_batch: bool = True,
         until: float | None = None,
+        asker: Hashable = None,
     ) -> LogSlice:
-        """`until`: when to give up on a slow object store, by the loop's clock."""
+        """`until`: when to give up on a slow object store, by the loop's clock; `asker`: the connection whose
+        share of reads from there it is."""
         remote = self.remote
         if remote is None or not self._is_remote(offset):
             is_stored = remote is not None and remote.start_offset <= offset < remote.end_offset
@@ -259,7 +262,7 @@ class Partition(Replica):
                 if self.remote is None or not self._is_remote(offset):
                     return found
         logs = self._context.remote_logs
-        return await logs.read(self, offset, bytes_max, min_one_batch=min_one_batch, until=until)
+        return await logs.read(self, offset, bytes_max, min_one_batch=min_one_batch, until=until, asker=asker)
 
     def _is_remote(self, offset: int) -> bool:
         """Whether only the object store has the record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from chronik.metadata.commands import RemoteLog
@@ -26,10 +27,17 @@ class RemoteLogs(Protocol):
     """Errors are RequestError."""
 
     async def read(
-        self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
+        self,
+        partition: Partition,
+        offset: int,
+        bytes_max: int,
+        *,
+        min_one_batch: bool,
+        until: float | None,
+        asker: Hashable,
     ) -> LogSlice:
         """Batches from `offset` on. Empty at `until`, by the loop's clock; they are fetched for the next read
-        all the same."""
+        all the same. Empty at once if too much is read already, by all or by `asker`."""
         ...
 
     async def delete_before(self, partition: Partition, offset: int) -> None:
@@ -57,7 +65,14 @@ class _NoRemoteLogs:
         )
 
     async def read(
-        self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
+        self,
+        partition: Partition,
+        offset: int,
+        bytes_max: int,
+        *,
+        min_one_batch: bool,
+        until: float | None,
+        asker: Hashable,
     ) -> LogSlice:
         raise self._refusal(partition)
 

@@ -88,9 +88,9 @@ def reply(**fields: Any) -> Reply:
     return fields
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Connection:
-    """What is known about the other side. Only a login and ApiVersions change it."""
+    """What is known about the other side. Only a login and ApiVersions change it. Two are never the same."""
 
     peer_host: str
     listener_host: str
@@ -106,8 +106,8 @@ class Connection:
     """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
     pushes_until_ms: int = 0
     """Until when its pushes of metrics are accounted for."""
-    produce_queue: ProduceQueue = field(default_factory=ProduceQueue, compare=False)
-    known: KnownRequests = field(default_factory=KnownRequests, compare=False, init=False)
+    produce_queue: ProduceQueue = field(default_factory=ProduceQueue)
+    known: KnownRequests = field(default_factory=KnownRequests, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
 
     @property

@@ -4,6 +4,7 @@
     manifest    the list of a partition's remote segments: an object of its own, never changed
     catalog    one entry of the metadata log makes a manifest count (`SetRemoteLog`)
     reader      ranged reads below the local start, through a bounded cache
+    fetches     what is on its way from the store, each thing once; memory says how much at a time
     retention   retention.ms and retention.bytes over both tiers; what no manifest names is removed
 
 Flow: segment -> object -> manifest -> metadata log. The metadata log refuses an entry of a leader epoch that

@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Container, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -18,6 +19,8 @@ from chronik.metrics import TieringStats
 from chronik.model import ErrorCode, RequestError, StorageError, Unavailable
 from chronik.objects.door import ObjectDoor
 from chronik.replication.replica import Replica
+from chronik.storage.disk import IoThread
+from chronik.tiering.fetches import Fetches, ObjectPart
 from chronik.tiering.manifest import (
     MANIFEST_BYTES_MAX,
     DamagedObject,
@@ -36,6 +39,11 @@ SEGMENTS_KEPT: Final = 200_000
 """Segments in all manifests that are kept in memory, some 100 MB. The one that was read last always is."""
 ID_BYTES_MAX: Final = 31
 """Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""
+LARGE_BYTES: Final = 128 * 1024
+LARGE_SEGMENTS: Final = 1_000
+"""What is larger is decoded, checked and encoded beside the event loop: it takes a millisecond or more."""
+_MEMORY_PER_BYTE: Final = 4
+"""Of a manifest that is being decoded."""
 _FORMAT: Final = "v1"
 Key: TypeAlias = tuple[bytes, int]
 
@@ -50,11 +58,13 @@ class Catalog:
     def __init__(
         self,
         door: ObjectDoor,
+        fetches: Fetches,
         metadata: MetadataSubmitter,
         rng: random.Random,
         stats: TieringStats,
     ) -> None:
         self.door = door
+        self._fetches = fetches
         self.metadata = metadata
         self.stats = stats
         self._rng = rng
@@ -106,13 +116,22 @@ class Catalog:
             return known[1]
         if not 0 < remote.manifest_bytes <= MANIFEST_BYTES_MAX:
             raise DamagedObject(f"the manifest of {partition.tp} has {remote.manifest_bytes} bytes")
-        data = await self.door.get(self.path(partition, remote.manifest), 0, remote.manifest_bytes)
+        part = ObjectPart(self.path(partition, remote.manifest), 0, remote.manifest_bytes)
+        fetch = partial(self._fetch, partition, remote, part)
+        return await self._fetches.get(part, fetch, _MEMORY_PER_BYTE * part.size)
+
+    async def _fetch(self, partition: Replica, remote: RemoteLog, part: ObjectPart) -> RemoteManifest:
+        data = await self.door.get(*part)
         try:
-            found = decode_manifest(data, remote)
+            if len(data) <= LARGE_BYTES:
+                found = decode_manifest(data, remote)
+            else:
+                found = await partition.log.disk.run(IoThread.READ, partial(decode_manifest, data, remote))
         except DamagedObject as error:
             self.stats.damaged += 1
             raise DamagedObject(f"the manifest of {partition.tp} is damaged: {error}") from None
-        self.keep(key, remote.manifest, found)
+        if partition.remote is not None and partition.remote.manifest == remote.manifest:
+            self.keep(_key(partition), remote.manifest, found)
         return found
 
     def keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
@@ -206,8 +225,12 @@ class Catalog:
     async def _store(
         self, partition: Replica, leader_epoch: int, manifest: RemoteManifest, start_offset: int
     ) -> RemoteLog:
-        check_manifest(manifest, start_offset, manifest.segments[-1].end_offset)
-        data = encode(manifest)
+        work = partial(_checked, manifest, start_offset)
+        data = (
+            work()
+            if len(manifest.segments) <= LARGE_SEGMENTS
+            else await partition.log.disk.run(IoThread.BACKGROUND, work)
+        )
         if len(data) > MANIFEST_BYTES_MAX:
             raise StorageError(f"the manifest of {partition.tp} would have {len(data)} bytes")
         name = manifest_name(leader_epoch, manifest.segments[-1].end_offset, self.unique())
@@ -217,6 +240,12 @@ class Catalog:
 
         await self.door.put(self.path(partition, name), whole)
         return remote_log(manifest, start_offset, name, data)
+
+
+def _checked(manifest: RemoteManifest, start_offset: int) -> bytes:
+    """The manifest as it is stored. Blocking if it is large."""
+    check_manifest(manifest, start_offset, manifest.segments[-1].end_offset)
+    return encode(manifest)
 
 
 def _key(partition: Replica) -> Key:

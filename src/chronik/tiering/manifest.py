@@ -105,6 +105,16 @@ def encode(content: RemoteManifest | SegmentFooter) -> bytes:
     return _MAGIC + bytes((_VERSION,)) + msgspec.msgpack.encode(content)
 
 
+class _Listing(msgspec.Struct, array_like=True, frozen=True):
+    """A manifest whose segments are not decoded yet."""
+
+    segments: tuple[msgspec.Raw, ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
+_SEGMENT: Final = msgspec.msgpack.Decoder(RemoteSegment)
+
+
 def _decode(data: bytes, crc: int, kind: type[T]) -> T:
     if crc32c(data) != crc or data[:4] != _MAGIC or len(data) < 5:
         raise DamagedObject("its checksum is not the one that was noted")
@@ -117,8 +127,18 @@ def _decode(data: bytes, crc: int, kind: type[T]) -> T:
 
 
 def decode_manifest(data: bytes, remote: RemoteLog) -> RemoteManifest:
-    """DamagedObject unless it is the manifest that the metadata log names, and consistent in itself."""
-    found = _decode(data, remote.manifest_crc, RemoteManifest)
+    """DamagedObject unless it is the manifest that the metadata log names, and consistent in itself.
+
+    Blocking if it is large. Its segments are decoded one by one, since a single call would keep all other
+    threads from running until the last one is.
+    """
+    listing = _decode(data, remote.manifest_crc, _Listing)
+    if len(listing.segments) > SEGMENTS_MAX:
+        raise DamagedObject("it lists too many segments")
+    try:
+        found = RemoteManifest(tuple(_SEGMENT.decode(one) for one in listing.segments), listing.epochs)
+    except msgspec.DecodeError as error:
+        raise DamagedObject(f"it cannot be read: {error}") from None
     check_manifest(found, remote.start_offset, remote.end_offset)
     return found
 

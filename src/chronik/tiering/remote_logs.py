@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Hashable
 from typing import Any, Final, TypeAlias, TypeVar
 
 from chronik.metrics import TieringStats
@@ -13,6 +14,7 @@ from chronik.storage.epochs import EpochHistory
 from chronik.storage.reading import EMPTY, LogSlice, TimestampedOffset
 from chronik.tasks import Tasks
 from chronik.tiering.catalog import Catalog
+from chronik.tiering.failures import store_failed
 from chronik.tiering.manifest import RemoteManifest
 from chronik.tiering.reader import RemoteReader
 
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 READS_MAX: Final = 256
 """Reads under way, most of them for fetches that were answered without."""
+READS_PER_ASKER: Final = 16
+"""Of one connection. It gets the others once these have ended."""
 LOOK_UP_SECONDS: Final = 20.0
 """Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients ask again after 30 s."""
 _Read: TypeAlias = tuple[bytes, int, int, int, bool]
@@ -37,6 +41,8 @@ class TieredLogs:
         self._tasks = Tasks("remote reads")
         self._under_way: dict[_Read, asyncio.Task[LogSlice | RequestError]] = {}
         """A consumer that was told to come again joins the read that it began."""
+        self._begun: Counter[Hashable] = Counter()
+        """Reads under way, by who began them."""
 
     async def stop(self) -> None:
         await self._tasks.close()
@@ -44,11 +50,25 @@ class TieredLogs:
     # --- reading -----------------------------------------------------------------------------------
 
     async def read(
-        self, partition: Partition, offset: int, bytes_max: int, *, min_one_batch: bool, until: float | None
+        self,
+        partition: Partition,
+        offset: int,
+        bytes_max: int,
+        *,
+        min_one_batch: bool,
+        until: float | None,
+        asker: Hashable,
     ) -> LogSlice:
         if until is None:
             return await self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
-        task = self._reading(partition, offset, bytes_max, min_one_batch)
+        wanted = (partition.topic_id.bytes, partition.tp.partition, offset, bytes_max, min_one_batch)
+        task = self._under_way.get(wanted)
+        if task is None:
+            if len(self._under_way) >= READS_MAX or self._begun[asker] >= READS_PER_ASKER:
+                # No error: a fetch that has one is answered at once, whatever its other partitions have.
+                self._stats.deferred_reads += 1
+                return EMPTY
+            task = self._begin(wanted, partition, asker)
         left = until - asyncio.get_running_loop().time()
         await asyncio.wait((task,), timeout=max(left, 0))
         if not task.done():
@@ -59,21 +79,22 @@ class TieredLogs:
             raise outcome
         return outcome
 
-    def _reading(
-        self, partition: Partition, offset: int, bytes_max: int, min_one_batch: bool
+    def _begin(
+        self, wanted: _Read, partition: Partition, asker: Hashable
     ) -> asyncio.Task[LogSlice | RequestError]:
-        wanted = (partition.topic_id.bytes, partition.tp.partition, offset, bytes_max, min_one_batch)
-        task = self._under_way.get(wanted)
-        if task is None:
-            if len(self._under_way) >= READS_MAX:
-                raise RequestError(
-                    ErrorCode.kafka_storage_error, "too many reads of the object store are under way"
-                )
-            reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
-            task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
-            self._under_way[wanted] = task
-            task.add_done_callback(lambda _: self._under_way.pop(wanted, None))
+        _, _, offset, bytes_max, min_one_batch = wanted
+        reading = self._reader.read(partition, offset, bytes_max, min_one_batch=min_one_batch)
+        task = self._tasks.spawn(_outcome(reading), f"reading {partition.tp} at {offset}")
+        self._under_way[wanted] = task
+        self._begun[asker] += 1
+        task.add_done_callback(lambda _: self._ended(wanted, asker))
         return task
+
+    def _ended(self, wanted: _Read, asker: Hashable) -> None:
+        del self._under_way[wanted]
+        self._begun[asker] -= 1
+        if not self._begun[asker]:
+            del self._begun[asker]
 
     async def epochs(self, partition: Partition) -> EpochHistory:
         return await _in_time(partition, self._reader.epochs(partition))
@@ -96,7 +117,7 @@ class TieredLogs:
             except (RequestError, Unavailable):
                 raise
             except (ChronikError, OSError) as error:
-                raise RequestError(ErrorCode.kafka_storage_error, f"{partition.tp}: {error}") from None
+                raise store_failed(partition.tp, error) from None
             await partition.log.advance_start(offset)
 
     async def _forget(self, partition: Partition, leader_epoch: int, offset: int) -> None:

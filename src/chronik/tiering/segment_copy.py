@@ -26,7 +26,10 @@ class SegmentCopy:
         self._base_offset = base_offset
         self._end_offset = end_offset
         self._interval = index_interval_bytes
-        self._rest = b""
+        self._pieces: list[bytes] = []
+        """What was fed and has no whole batch yet."""
+        self._missing_bytes = 0
+        """The batch that has begun needs so many more: until they are there, nothing is joined."""
         self._offsets = OffsetIndex(base_offset)
         self._times = TimeIndex(base_offset)
         self._since_index = 0
@@ -40,15 +43,19 @@ class SegmentCopy:
 
     def feed(self, data: bytes) -> bytes:
         """Blocking work: the whole batches of what was read next. StorageError if one is damaged."""
-        if self._rest:
-            data = self._rest + data
-        start = position = 0
+        self._pieces.append(data)
+        self._missing_bytes -= len(data)
+        if self._missing_bytes > 0:
+            return b""
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        start = position = needed = 0
         while len(data) - position >= HEADER_BYTES:
             header = read_header(data, position)
             size = header.batch_length + OVERHEAD_BYTES
             if not HEADER_BYTES <= size < BATCH_BYTES_MAX:
                 raise StorageError(f"a batch near offset {self.next_offset} is damaged on this disk")
             if position + size > len(data):
+                needed = position + size
                 break
             check_batch(data, position)
             if header.base_offset < self.next_offset or header.last_offset >= self._end_offset:
@@ -58,7 +65,9 @@ class SegmentCopy:
                 start = position  # the store has it already
             else:
                 self._note(header, size)
-        self._rest = data[position:]
+        rest = data[position:]
+        self._pieces = [rest] if rest else []
+        self._missing_bytes = max(needed - len(data), 0)
         return data[start:position]
 
     def _note(self, header: BatchHeader, size: int) -> None:
@@ -77,7 +86,7 @@ class SegmentCopy:
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> bytes:
         """Blocking: the footer, once everything was fed."""
-        if self._rest or not self.log_bytes:
+        if self._pieces or not self.log_bytes:
             raise StorageError("the segment does not end with a whole batch on this disk")
         if self._max_timestamp_ms >= 0:
             self._times.add(self._max_timestamp_ms, self._max_timestamp_offset)

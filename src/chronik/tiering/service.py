@@ -17,8 +17,8 @@ from chronik.metrics import ObjectStats, TieringStats
 from chronik.model import ChronikError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.tasks import Tasks
-from chronik.tiering.cache import ObjectCache
 from chronik.tiering.catalog import Catalog, Key
+from chronik.tiering.fetches import Fetches
 from chronik.tiering.remote_logs import TieredLogs
 from chronik.tiering.retention import RemoteRetention
 from chronik.tiering.uploader import Uploader, wanted_segments
@@ -42,7 +42,7 @@ class Tiering:
         self,
         *,
         catalog: Catalog,
-        cache: ObjectCache,
+        fetches: Fetches,
         logs: TieredLogs,
         replicas: TieredReplicas,
         is_controller: Callable[[], bool],
@@ -52,7 +52,7 @@ class Tiering:
         now_ms: Callable[[], int],
     ) -> None:
         self._catalog = catalog
-        self._cache = cache
+        self._fetches = fetches
         self._logs = logs
         self._replicas = replicas
         self._is_controller = is_controller
@@ -81,7 +81,7 @@ class Tiering:
     async def stop(self) -> None:
         await self._tasks.close()
         await self._logs.stop()
-        await self._cache.stop()
+        await self._fetches.stop()
         await self._catalog.door.close()
 
     def on_event(self, event: Event) -> None:

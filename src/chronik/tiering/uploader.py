@@ -25,8 +25,10 @@ log = logging.getLogger(__name__)
 READ_BYTES: Final = 512 * 1024
 """Read, checked and sent at a time: a few milliseconds of work."""
 SEGMENTS_A_COMMIT: Final = 8
-INDEX_ENTRIES_MAX: Final = 500_000
-"""Of one segment, whatever index.interval.bytes says: readers keep its index in memory."""
+INDEX_INTERVAL_MIN: Final = 4 * 1024
+INDEX_INTERVAL_MAX: Final = 64 * 1024
+"""Of a copy, whatever index.interval.bytes says: a reader keeps the index in memory, and fetches and checks
+everything between an entry and the record it looks for."""
 
 
 class WantedSegment(NamedTuple):
@@ -129,7 +131,8 @@ class Uploader:
 
     async def _copy(self, partition: Partition, leader_epoch: int, wanted: WantedSegment) -> SegmentCopy:
         name = segment_name(leader_epoch, wanted.base_offset, self._catalog.unique())
-        interval = max(partition.log.config.index_interval_bytes, wanted.size_bytes // INDEX_ENTRIES_MAX)
+        asked = partition.log.config.index_interval_bytes
+        interval = min(max(asked, INDEX_INTERVAL_MIN), INDEX_INTERVAL_MAX)
         attempts: list[SegmentCopy] = []
 
         async def chunks() -> AsyncIterator[bytes]:

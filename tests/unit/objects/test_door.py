@@ -18,7 +18,7 @@ from chronik.objects import door as doors
 from chronik.objects.door import ATTEMPTS_MAX, ObjectDoor
 from chronik.objects.local import LocalObjects
 from chronik.objects.opening import ObjectStoreOptions, open_objects
-from chronik.objects.store import ObjectMissing, ObjectStoreError, check_object_name
+from chronik.objects.store import ObjectMissing, ObjectStoreBusy, ObjectStoreError, check_object_name
 
 
 class Failing(LocalObjects):
@@ -244,3 +244,27 @@ def test_an_endpoint_is_a_plain_url_without_credentials(endpoint: str) -> None:
     with pytest.raises(Exception, match="plain URL") as told:
         open_objects(ObjectStoreOptions(url="s3://bucket", endpoint=endpoint), random.Random(1))
     assert "secret" not in str(told.value)
+
+
+async def test_no_more_calls_wait_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a store is away, its calls last for minutes, and new ones keep coming."""
+
+    class Silent(LocalObjects):
+        async def get(self, name: str, start: int, size: int) -> bytes:
+            await answered.wait()
+            return b"x"
+
+    answered = asyncio.Event()
+    monkeypatch.setattr(doors, "WAITING_MAX", 3)
+    door = ObjectDoor(Silent(tmp_path), rng=random.Random(1), reads_max=2)
+    calls = [asyncio.ensure_future(door.get(f"a/{n}", 0, 1)) for n in range(5)]
+    for _ in calls:
+        await asyncio.sleep(0)
+    with pytest.raises(ObjectStoreBusy):
+        await asyncio.wait_for(door.get("a/x", 0, 1), 5)
+    calls[4].cancel()
+    await asyncio.wait(calls[4:])
+    calls[4] = asyncio.ensure_future(door.get("a/y", 0, 1))
+    answered.set()
+    assert await asyncio.gather(*calls) == [b"x"] * 5
+    assert await door.get("a/z", 0, 1) == b"x"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ async def test_a_store_that_hangs_for_one_partition_leaves_the_others_time(
 ) -> None:
     loop = asyncio.get_running_loop()
     patiences: list[float] = []
+    askers: set[Hashable] = set()
 
-    async def slow_read(self: Partition, *args: int, until: float, **how: Any) -> LogSlice:
+    async def slow_read(self: Partition, *args: int, until: float, asker: Hashable, **how: Any) -> LogSlice:
+        askers.add(asker)
         patiences.append(until - loop.time())
         await asyncio.sleep(max(patiences[-1], 0))
         return EMPTY
@@ -48,6 +51,7 @@ async def test_a_store_that_hangs_for_one_partition_leaves_the_others_time(
         writer.write(bytes(encode_request(ApiKey.FETCH, 11, 1, "patient", fields)))
         await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
         writer.close()
+    assert len(askers) == 1, "all reads count for the connection"
     assert 0.05 < patiences[0] <= 0.1
     assert 0 < patiences[1] <= 0.02, "enough for what is in memory"
     assert sum(max(one, 0) for one in patiences) < 0.7, "and all of them together take not much longer"

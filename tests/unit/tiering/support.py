@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 from chronik.metadata import commands as c
@@ -22,8 +25,11 @@ from chronik.records.reader import read_all_records
 from chronik.replication.manager import log_config
 from chronik.replication.partition import Partition
 from chronik.storage.store import LogStore
+from chronik.tiering import uploader
 from chronik.tiering.cache import ObjectCache
 from chronik.tiering.catalog import Catalog
+from chronik.tiering.fetches import Fetches
+from chronik.tiering.memory import ByteBudget
 from chronik.tiering.reader import RemoteReader
 from chronik.tiering.remote_logs import TieredLogs
 from chronik.tiering.retention import RemoteRetention
@@ -34,6 +40,7 @@ from tests.unit.storage.support import opened
 TOPIC = "tiered"
 TOPIC_ID = UUID(bytes=TOPIC.encode().ljust(16, b"\0"))
 TP = TopicPartition(TOPIC, 0)
+MEMORY_BYTES = 16 * 1024 * 1024
 CONFIGS = {
     "remote_storage_enable": "true",
     "local_retention_bytes": "0",
@@ -41,6 +48,25 @@ CONFIGS = {
     "index_interval_bytes": "100",
     "file_delete_delay_ms": "0",
 }
+
+
+class Gate(LocalObjects):
+    """A store whose answers wait while it is not open."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.entered = asyncio.Event()
+        """Somebody asked for something."""
+        self.asked: Counter[tuple[str, int]] = Counter()
+        """By name and position."""
+
+    async def get(self, name: str, start: int, size: int) -> bytes:
+        self.asked[name, start] += 1
+        self.entered.set()
+        await self.opened.wait()
+        return await super().get(name, start, size)
 
 
 class Metadata:
@@ -85,9 +111,19 @@ class Tiered:
         self.metadata = Metadata()
         self.stats = TieringStats()
         self.door = ObjectDoor(objects, rng=random.Random(1), timeout_s=0.5)
-        self.catalog = Catalog(self.door, self.metadata, random.Random(2), self.stats)
-        self.cache = ObjectCache(self.door, 16 * 1024 * 1024, self.stats)
-        self.logs = TieredLogs(self.catalog, RemoteReader(self.catalog, self.cache, self.stats), self.stats)
+        self.fetches = Fetches(ByteBudget(MEMORY_BYTES, self.stats))
+        self.catalog = Catalog(self.door, self.fetches, self.metadata, random.Random(2), self.stats)
+        self.cache = ObjectCache(self.door, self.fetches, MEMORY_BYTES, self.stats)
+        self.memory = ByteBudget(MEMORY_BYTES, self.stats)
+        self.reader = RemoteReader(
+            self.catalog,
+            self.cache,
+            self.fetches,
+            self.memory,
+            index_bytes_max=MEMORY_BYTES,
+            stats=self.stats,
+        )
+        self.logs = TieredLogs(self.catalog, self.reader, self.stats)
         self.uploader = Uploader(self.catalog, self.stats)
         self.retention = RemoteRetention(self.catalog, self.logs, self.stats, clock)
         for command in (
@@ -148,6 +184,10 @@ class Tiered:
         )
 
 
+def objects_in(folder: Path, suffix: str) -> list[Path]:
+    return sorted((folder / "objects").rglob(f"*.{suffix}"))
+
+
 @contextlib.asynccontextmanager
 async def tiered(
     folder: Path, objects: ObjectStore | None = None, **configs: object
@@ -156,8 +196,9 @@ async def tiered(
     async with opened(folder / "data") as (store, _):
         made = Tiered(store, objects or LocalObjects(store_folder), Clock(1_700_000_000_000), **configs)
         try:
-            yield made
+            with patch.object(uploader, "INDEX_INTERVAL_MIN", 100):  # so that small segments have an index
+                yield made
         finally:
             await made.logs.stop()
-            await made.cache.stop()
+            await made.fetches.stop()
             await made.door.close()

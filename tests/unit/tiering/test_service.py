@@ -17,7 +17,7 @@ from tests.unit.tiering.support import CONFIGS, Tiered, tiered
 def service(world: Tiered, interval_s: float) -> Tiering:
     return Tiering(
         catalog=world.catalog,
-        cache=world.cache,
+        fetches=world.fetches,
         logs=world.logs,
         replicas=world.replicas,
         is_controller=lambda: False,

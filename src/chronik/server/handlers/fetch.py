@@ -131,6 +131,7 @@ class _PendingFetch:
                         self._limit(partition),
                         min_one_batch=reading.is_empty,
                         until=patience.until(reading.is_empty),
+                        asker=self._call.context.connection,
                     )
                     self._take(result, partition, wanted, found)
             except Exception as error:
