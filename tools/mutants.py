@@ -311,9 +311,9 @@ MUTANTS = (
     Mutant(
         "appends from before a cut count",
         "cluster",
-        "storage/log.py",
-        "        self._appends.log = None\n",
-        "",
+        "storage/log_parts.py",
+        "        self.log = None\n        return AppendSink(",
+        "        return AppendSink(",
     ),
     Mutant(
         "a follower whose disk failed keeps silent",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-import tarfile
+import zipfile
 from pathlib import Path
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from chronik.metadata.bus import EventBus
 from chronik.metadata.levels import COMMAND_LEVELS, LEVEL_LAST
 from chronik.metadata.store import CommittedCommand, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
+from tools.previous_release import kept
 
 
 class InstantLog:
@@ -182,14 +183,10 @@ async def test_a_new_topic_is_one_line_in_the_log(caplog: pytest.LogCaptureFixtu
     ]
 
 
-PREVIOUS = Path(__file__).parents[2] / "cluster" / "previous" / "chronik.tar.xz"
-
-
 def test_commands_that_the_release_before_does_not_know_wait_for_a_level() -> None:
-    with tarfile.open(PREVIOUS) as archive:
-        source = archive.extractfile("src/chronik/metadata/commands.py")
-        assert source is not None
-        known = set(re.findall(r'tag="(\w+)"', source.read().decode()))
+    with zipfile.ZipFile(kept()) as wheel:
+        source = wheel.read("chronik/metadata/commands.py").decode()
+    known = set(re.findall(r'tag="(\w+)"', source))
     now = set(re.findall(r'tag="(\w+)"', Path(c.__file__).read_text()))
     assert now - known - {"set_level"} == set(COMMAND_LEVELS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,9 +34,10 @@ async def answer(
     header: RequestHeader,
     frame: bytes,
     offset: int,
-    connection: Connection = CONNECTION,
+    connection: Connection | None = None,
 ) -> bytes | None:
-    """The answer to a request of a handler that is no hot one."""
+    """The answer to a request of a handler that is no hot one; a new connection if none is given."""
+    connection = connection or replace(CONNECTION)
     return await dispatcher.answer(dispatcher.read(header, frame, offset, connection, Answers()))
 
 

@@ -304,7 +304,8 @@ class _PendingBatch(msgspec.Struct, eq=False):
         answer = known.answer
         if answer is None:
             answer = known.answer = AnswerTemplate(context.api_version, head.targets[0])
-        taken = (base_offset, append_time_ms, partition.log_start_offset)
+        log_start = partition.log.log_start_offset if partition.remote is None else partition.log_start_offset
+        taken = (base_offset, append_time_ms, log_start)
         pending = cls(call, base_offset, answer.frame(correlation_id, taken))
         if acks == ACKS_ALL:
             wait_s = max(head.timeout_ms, 0) / 1000
