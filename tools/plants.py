@@ -341,6 +341,33 @@ PLANTS: Final = (
             "::test_without_metadata_the_other_partitions_tell_how_many_replicas_there_are",
         ),
     ),
+    Plant(
+        "a round is synced twice",
+        "L01",
+        "storage/wal_writer.py",
+        "            if is_synced:\n                file.sync()\n",
+        "            if is_synced:\n                file.sync()\n                file.sync()\n",
+        ("tests/unit/storage/test_store.py::test_one_sync_serves_many_partitions",),
+        is_quick=True,
+    ),
+    Plant(
+        "every batch is decompressed on its way in",
+        "L01",
+        "replication/admission.py",
+        "    body: bytes | None = None\n",
+        "    body: bytes | None = body_of(header, records)\n",
+        ("tests/unit/server/test_opaque_batches.py::test_what_is_stored_is_what_was_sent",),
+        is_quick=True,
+    ),
+    Plant(
+        "the memory of a log is a copy",
+        "L01",
+        "storage/log.py",
+        "kept = bytes(batch) if size <= COPIED_BYTES_MAX else batch",
+        "kept = bytes(batch)",
+        ("tests/unit/server/test_opaque_batches.py::test_what_is_stored_is_what_was_sent",),
+        is_quick=True,
+    ),
 )
 
 

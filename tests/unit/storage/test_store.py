@@ -30,6 +30,7 @@ from chronik.storage.wal_queue import WalSink
 from tests.unit.storage.support import (
     OPTIONS,
     TOPIC_ID,
+    DiskSpy,
     append,
     append_durably,
     open_orders,
@@ -472,13 +473,19 @@ async def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
 
 async def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:
     """L01: a round is one sync whatever the number of partitions."""
-    async with opened(tmp_path) as (store, _):
+    async with opened(tmp_path, disk_type=DiskSpy) as (store, _):
+        disk = store.disk
+        assert isinstance(disk, DiskSpy)
         logs = [store.open_log(TopicPartition("many", p), TOPIC_ID, LogConfig()) for p in range(200)]
-        for log in logs:
-            append(log, b"x")
-        await store.wal.drained()
-        assert store.wal.stats.rounds == 1
-        assert all(log.durable_end_offset == 1 for log in logs)
+        await append_durably(store, logs[0], b"the first round also makes the file")
+        for size in (1, 1_000):  # a round on the loop, and one in the I/O thread
+            syncs, rounds = disk.wal_syncs, store.wal.stats.rounds
+            ends = [log.log_end_offset for log in logs]
+            for log in logs:
+                append(log, b"x" * size)
+            await store.wal.drained()
+            assert (disk.wal_syncs - syncs, store.wal.stats.rounds - rounds) == (1, 1)
+            assert [log.durable_end_offset for log in logs] == [end + 1 for end in ends]
 
 
 @pytest.mark.parametrize("seed", range(15))
