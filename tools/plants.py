@@ -368,6 +368,33 @@ PLANTS: Final = (
         ("tests/unit/server/test_opaque_batches.py::test_what_is_stored_is_what_was_sent",),
         is_quick=True,
     ),
+    Plant(
+        "any number of openings may wait for their metadata",
+        "S13",
+        "replication/follower.py",
+        "        if len(self._early) >= EARLY_COUNT_MAX or (",
+        "        if (",
+        ("tests/unit/replication/test_early.py::test_as_many_wait_as_may_and_one_more_is_refused",),
+        is_quick=True,
+    ),
+    Plant(
+        "the log does not say which stream found the followers",
+        "S01",
+        "cluster/peer_links.py",
+        '            for stream in ("data", "metadata"):\n',
+        '            for stream in ("data", "data"):\n',
+        ("tests/unit/cluster/test_peer_links.py::test_the_log_says_who_was_found_for_data_and_for_metadata",),
+        is_quick=True,
+    ),
+    Plant(
+        "ticks are 60 ms apart",
+        "S16",
+        "cluster/raft_driver.py",
+        "TICK_SECONDS: Final = 0.025\n",
+        "TICK_SECONDS: Final = 0.06\n",
+        ("tests/unit/cluster/test_raft_driver.py::test_a_tick_every_50_ms_or_more_often",),
+        is_quick=True,
+    ),
 )
 
 
