@@ -266,8 +266,8 @@ def page(figures: Figures, idle: Idle, rounds: int) -> str:
     ]
     told = (
         f"Medians of {rounds} pairs, measured by `make bench-tls` on {machine()}; ✗ marks what misses its "
-        "aim. Ratios are to Apache Kafka's TLS, and of ACLs on to ACLs off; CPU counts the other way round, so "
-        "that more is better everywhere."
+        "aim. Ratios are to Apache Kafka's TLS, and of ACLs on to ACLs off; CPU counts the other way round, "
+        "so that more is better everywhere."
     )
     ratios_table = markdown(["figure", "ratio", "spread", "aim"], rows)
     headings = ["an idle TLS connection after", "Apache Kafka 4.1, KiB", "chronik, KiB", "aim"]
