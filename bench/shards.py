@@ -234,8 +234,8 @@ def page(best: Best, rounds: int) -> str:
     missed = "; ".join(judge(best)) or "reached"
     told = (
         f"The best of {rounds} rounds, measured by `make bench-shards` on {machine()}. Bulk is {records} "
-        f"records of {size:,} B in a request, small is one of {LOADS['small'][1]} B. The aim, {SHARDS} shards "
-        f"carry {TIMES_MIN} times what one does: {missed}."
+        f"records of {size:,} B in a request, small is one of {LOADS['small'][1]} B. The aim, {SHARDS} "
+        f"shards carry {TIMES_MIN} times what one does: {missed}."
     )
     return f"\n{told}\n\n{markdown(HEADINGS, rows(best))}\n"
 

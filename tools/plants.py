@@ -395,6 +395,24 @@ PLANTS: Final = (
         ("tests/unit/cluster/test_raft_driver.py::test_a_tick_every_50_ms_or_more_often",),
         is_quick=True,
     ),
+    Plant(
+        "replicas are not compared with the metadata",
+        "S10",
+        "replication/manager.py",
+        "            self._check_metadata()\n",
+        "            pass\n",
+        ("tests/unit/replication/test_manager.py::test_what_no_event_told_of_is_found_within_a_second",),
+        is_quick=True,
+    ),
+    Plant(
+        "every replica is assigned anew each second",
+        "S10",
+        "replication/manager.py",
+        "                    else partition.partition_epoch < assignment.partition_epoch\n",
+        "                    else partition.partition_epoch <= assignment.partition_epoch\n",
+        ("tests/unit/replication/test_manager.py::test_what_no_event_told_of_is_found_within_a_second",),
+        is_quick=True,
+    ),
 )
 
 
