@@ -120,4 +120,23 @@ DEFECTS: Final = (
         ("tests/unit/replication/test_manager.py::test_what_no_event_told_of_is_found_within_a_second",),
         is_quick=True,
     ),
+    Plant(
+        "an event that nobody publishes",
+        "guards",
+        "metadata/events.py",
+        "\nEvent: TypeAlias = (\n",
+        "\nclass Forgotten(msgspec.Struct, frozen=True):\n    pass\n\n\n"
+        "Event: TypeAlias = (\n    Forgotten |\n",
+        ("tests/unit/test_style.py::test_every_event_is_published_and_heard",),
+        is_quick=True,
+    ),
+    Plant(
+        "an API of the requirements is not offered",
+        "guards",
+        "server/handlers/__init__.py",
+        "if isinstance(value, Handler)]",
+        'if isinstance(value, Handler) and value.api_key.name != "DESCRIBE_PRODUCERS"]',
+        ("tests/unit/server/test_offered_apis.py::test_every_api_of_the_requirements_is_offered",),
+        is_quick=True,
+    ),
 )
