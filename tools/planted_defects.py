@@ -508,15 +508,6 @@ DEFECTS: Final = (
         is_quick=True,
     ),
     Plant(
-        "a node that is being drained gets replicas",
-        "S28",
-        "cluster/operations.py",
-        "for one in self._state.live_brokers() if not one.draining]",
-        "for one in self._state.live_brokers()]",
-        ("tests/unit/cluster/test_operations.py::test_a_node_is_emptied_and_then_removed",),
-        is_quick=True,
-    ),
-    Plant(
         "any password in the clear fits",
         "X02",
         "security/scram.py",

@@ -101,11 +101,16 @@ FAILURES: Final = (
         "records/batch.py",
         "        yield position, header\n        position += size\n",
         "        yield position, header\n        return\n",
-        (
-            "tests/unit/records/test_batch.py::test_several_batches_in_a_row",
-            "tests/compat/test_clients.py::test_offsets_go_on_from_batch_to_batch",
-        ),
+        ("tests/unit/records/test_batch.py::test_several_batches_in_a_row",),
         is_quick=True,
+    ),
+    Plant(
+        "batches keep the base offset that the client gave them",
+        "T20",
+        "storage/log.py",
+        "        stamp(batch, 0, base_offset, leader_epoch)\n        stamped",
+        "        stamp(batch, 0, 0, leader_epoch)\n        stamped",
+        ("tests/compat/test_clients.py::test_offsets_go_on_from_batch_to_batch",),
     ),
     Plant(
         "recovery keeps all of the WAL in memory",
