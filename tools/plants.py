@@ -47,6 +47,24 @@ def plant(one: Plant, folder: Path) -> None:
     if text.count(one.text) != 1:
         raise SystemExit(f"plant {one.name!r}: its place in {one.file} is there {text.count(one.text)} times")
     path.write_text(text.replace(one.text, one.replacement))
+    _let_query_processes_see(folder)
+
+
+def _let_query_processes_see(folder: Path) -> None:
+    """They ignore PYTHONPATH on purpose, so they would run the installed source, without the bug."""
+    path = folder / "src" / "chronik" / "query" / "process.py"
+    text = path.read_text()
+    for place, replacement in (
+        ('            "-I",  #', '            "-P",  #'),
+        (
+            "ENVIRONMENT: Final = {\n",
+            f'ENVIRONMENT: Final = {{\n    "PYTHONPATH": {str(folder / "src")!r},\n',
+        ),
+    ):
+        if text.count(place) != 1:
+            raise SystemExit(f"{place!r} is in query/process.py {text.count(place)} times")
+        text = text.replace(place, replacement)
+    path.write_text(text)
 
 
 def source_of(one: Plant, root: Path = ROOT) -> Path:
