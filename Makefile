@@ -189,7 +189,7 @@ bench-large: setup ## what simulated clusters of up to 100 nodes and 50,000 part
 bench-profiles: setup ## latency and rounds of each WAL profile (ARGS=--write puts them into docs/OPERATIONS.md)
 	$(BIN)/python -m bench.profiles $(ARGS)
 
-bench-shards: setup ## one shard and two by turns, with a load generator that costs little
+bench-shards: setup ## one shard and two by turns, with a load generator that costs little (ARGS=--write puts them into docs/PERFORMANCE.md)
 	$(BIN)/python -m bench.shards $(ARGS)
 
 bench-cluster: setup ## three nodes beside three of Apache Kafka on this machine (ARGS=--quick for a short form)

@@ -5,15 +5,15 @@ sync and chronik does. Each round of each load has a cluster of its own, just st
 so that no figure depends on what ran before it; the table shows medians. `--warm` runs a
 round's loads on one cluster, so that the later ones find Apache Kafka's code compiled.
 
-Each figure with a bar is green or red; the exit code is 1 if any is red. What is aimed at beyond the bar is
-green or yellow, and named below the table where it is missed.
+Each figure with a bar is green or red; the exit code is 1 if any is red, or if nobody measured it. What is
+aimed at beyond the bar is green or yellow, and named below the table where it is missed. `--write` puts the
+table into docs/PERFORMANCE.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -21,23 +21,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from bench.bars import end, unmeasured, verdict
-from bench.cluster_dead import REFUSED, STALL, dead_follower
-from bench.cluster_inside import (
-    BESIDE_DATA,
-    DIFFERING,
-    STAGES,
-    ULTRA,
-    WATERMARK,
-    agreement,
-    inside,
-    with_ultra,
-)
+from bench.bars import end, unmeasured
+from bench.cluster_dead import dead_follower
+from bench.cluster_inside import agreement, inside, with_ultra
 from bench.cluster_loads import (
     Brokers,
     Results,
@@ -58,76 +47,14 @@ from bench.cluster_loads import (
     visible,
     wake,
 )
-from bench.compare import RESULTS, in_turn
+from bench.cluster_table import AIMS, QUORUM, Figures, below_aim, page, table, unjudged
+from bench.compare import DOCS, RESULTS, in_turn
+from bench.pages import put
 from chronik.testing import Cluster
 from tests.apache_cluster import apache_cluster
 
-Figures = dict[str, dict[str, list[float]]]
-"""Figure -> cluster -> one value a round."""
-
 KINDS = ("kafka", "chronik")
 START = "start to first acks=all, s"
-QUORUM = "first acks=all after the quorum is up, s"
-
-
-class Aim(NamedTuple):
-    row: str
-    """Of the requirements; empty where it is this project's own."""
-    bar: str
-    """A sign and a limit; a limit that ends in x is one for the ratio to Apache Kafka."""
-    wish: str = ""
-    """What is aimed at beyond the bar; missing it is shown, and no failure."""
-
-
-def _stage(stage: str, share: str = "p50 ms") -> str:
-    return f"{STAGES[stage]}, {share}"
-
-
-AIMS = {
-    "one message acks=all, p50 ms": Aim("S02", "< 10"),
-    "one message acks=all, p99 ms": Aim("S02", "< 20"),
-    STALL: Aim("S02", "< 1.5"),
-    REFUSED: Aim("S02", "< 20"),
-    "128 threads acks=all, msg/s": Aim("S03", "> 652"),
-    "128 threads acks=all, p50 ms": Aim("S03", "< 86"),
-    "128 threads acks=all, p95 ms": Aim("S03", "< 200"),
-    "128 threads acks=all, p99 ms": Aim("S03", "< 260"),
-    "128 threads acks=all, failed": Aim("S03", "0"),
-    "128 sends by librdkafka acks=all, msg/s": Aim("S03", ">= 15000", ">= 20000"),
-    "128 sends by librdkafka acks=all, p99 ms": Aim("S03", "< 20", "< 15"),
-    "128 sends by librdkafka acks=all, failed": Aim("S03", "0"),
-    QUORUM: Aim("S07", "< 2"),
-    _stage("wal"): Aim("S06", "< 1"),
-    _stage("sent"): Aim("S06", "< 2"),
-    _stage("followers"): Aim("S06", "< 5"),
-    _stage("applied", "p99 ms"): Aim("S06", "< 10"),
-    _stage("followers", "p99 ms"): Aim("S06, S16", "< 10"),
-    BESIDE_DATA: Aim("S16", "< 50"),
-    f"{ULTRA}, p50 ms": Aim("S17", "<= 2"),
-    f"{ULTRA}, p99 ms": Aim("S17", "< 10"),
-    "auto-create and produce, p50 ms": Aim("S12", "< 50"),
-    "topic named by every node, p99 ms": Aim("S14", "< 100"),
-    "100 topics at once, named by every node, s": Aim("S14", "< 5"),
-    "100 topics in a request, topics/s": Aim("S21", "> 200"),
-    "create one topic, mean ms": Aim("S21", "< 10"),
-    "consumed of what acks=1 took, %": Aim("S24", "100"),
-    WATERMARK: Aim("S25", "< 10"),
-    "long poll answered after the commit, p50 ms": Aim("S26", "< 2"),
-    "bulk 256 B acks=1, msg/s": Aim("", ">= 1.2x"),
-    "bulk 256 B acks=all, msg/s": Aim("", ">= 1.2x"),
-    "1,000 msg/s acks=all, p50 ms": Aim("", "<= 0.5x"),
-    "1,000 msg/s acks=all, p99 ms": Aim("", "<= 0.5x"),
-    "1,000 msg/s acks=all by librdkafka, p50 ms": Aim("", "<= 0.5x"),
-    "1,000 msg/s acks=all by librdkafka, p99 ms": Aim("", "<= 0.5x"),
-    "pause when a leader is killed, s": Aim("", "< 1.5"),
-    DIFFERING: Aim("S15", "0"),
-}
-
-
-ELSEWHERE = (
-    "S05 (produce beside the search indexer) is measured by make bench-query, S20 (WAL profiles) by make "
-    "bench-profiles, L05 and T33 by make bench-partitions, T32 by make bench-history"
-)
 Load = tuple[str, Callable[[Brokers], Results]]
 
 
@@ -204,51 +131,6 @@ def measure(kind: str, group: list[Load], figures: Figures, console: Console) ->
             console.print(f"[dim]{kind}: {name} ({time.monotonic() - began:.0f} s): {told}[/dim]")
 
 
-def below_aim(figures: Figures) -> list[str]:
-    """Figures that reach their bar, or not, and miss what is aimed at beyond it."""
-    return [
-        f"{figure} {aim.wish}: {statistics.median(own):,.2f}"
-        for figure, aim in AIMS.items()
-        if aim.wish and (own := figures.get(figure, {}).get("chronik"))
-        if not verdict(aim.wish, statistics.median(own))
-    ]
-
-
-def _wished(wish: str, own: float | None) -> str:
-    if not wish or own is None:
-        return wish
-    return f"[{'green' if verdict(wish, own) else 'yellow'}]{wish}[/]"
-
-
-def table(figures: Figures) -> tuple[Table, list[str]]:
-    """All figures, and the names of those that miss their bar."""
-    out = Table(title="three nodes of chronik beside three of Apache Kafka 4.1", caption=ELSEWHERE)
-    out.add_column("row")
-    out.add_column("figure")
-    for heading in ("Apache Kafka", "chronik", "ratio", "bar (or red)", "aim (or yellow)"):
-        out.add_column(heading, justify="right")
-    missed = []
-    order = list(AIMS)
-    for figure in sorted(figures, key=lambda name: order.index(name) if name in AIMS else len(order)):
-        middle = {kind: statistics.median(found) for kind, found in figures[figure].items() if found}
-        kafka, own = middle.get("kafka"), middle.get("chronik")
-        ratio = own / kafka if own is not None and kafka else None
-        row, bar, wish = AIMS.get(figure, Aim("", ""))
-        reached = verdict(bar, own, ratio) if bar and own is not None else None
-        if reached is False:
-            missed.append(figure)
-        out.add_row(
-            row,
-            figure,
-            *("" if value is None else f"{value:,.{0 if value >= 100 else 2}f}" for value in (kafka, own)),
-            "" if ratio is None else f"{ratio:.2f}",
-            bar,
-            _wished(wish, own),
-            style="" if reached is None else "green" if reached else "red",
-        )
-    return out, missed
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of everything")
@@ -257,7 +139,10 @@ def main() -> int:
     parser.add_argument("--only", choices=KINDS, help="measure one cluster alone")
     parser.add_argument("--warm", action="store_true", help="all loads of a round on the same cluster")
     parser.add_argument("--load", default="", help="only the loads whose name contains this")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/PERFORMANCE.md")
     options = parser.parse_args()
+    if options.write and (options.only or options.load):
+        parser.error("the page has the figures of both clusters and of every load: no --only, no --load")
     scale = options.scale or (0.1 if options.quick else 1.0)
     kinds = [options.only] if options.only else list(KINDS)
     groups = chosen(scale, options.load, is_warm=options.warm)
@@ -275,6 +160,9 @@ def main() -> int:
     if not options.load and options.only != "kafka":
         measured = [figure for figure, found in figures.items() if found.get("chronik")]
         complaints += unmeasured(AIMS, measured)
+    complaints += unjudged(figures)
+    if options.write:
+        put(DOCS / "PERFORMANCE.md", "cluster", page(figures, options.rounds))
     for figure in below_aim(figures):
         console.print(f"[yellow]below the aim: {figure}[/yellow]")
     return end(console, complaints)

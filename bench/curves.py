@@ -35,7 +35,8 @@ from bench.pages import machine, markdown, put
 from tests.process import ServerProcess
 
 GROWTH_MAX: Final = 1.25
-"""Steepest exponent between neighbouring sizes that still counts as linear; a quarter is left to noise."""
+"""Steepest exponent between neighbouring sizes that still counts as linear (N04); a quarter is left to
+noise."""
 FLOORS: Final = {"s": 0.2, "ms": 1.0, "MB": 5.0}
 """By unit: what is below is no cost worth a verdict, and stands for this much when growth is told."""
 

@@ -28,8 +28,8 @@ DEADLINE_S = 120
 HISTORY = "history"
 RECORD_BYTES = 1_000
 RATIOS_MAX = {0.5: 3.0, 0.99: 5.0}
-"""How many times as long a record may take while history is read: medians of neighbouring windows, by share.
-The readers take a whole processor beside the node's, so on two cores some of it is theirs."""
+"""How many times as long a record may take while history is read (T32): medians of neighbouring windows, by
+share. The readers take a whole processor beside the node's, so on two cores some of it is theirs."""
 
 
 def fill(node: ChronikNode, megabytes: int, partitions: int) -> None:

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from tools.plants import PLANTS, BrokenPlantError, unnoticed  # noqa: E402
+from tools.plants import PLANTS, BrokenPlantError, Plant, unnoticed  # noqa: E402
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -32,6 +33,8 @@ class Mutant(NamedTuple):
     """The row of the table of failures (docs/TESTING.md) that this is."""
     is_quick: bool = False
     """A few seeds are enough, so that `make test` can plant it too."""
+    tests: tuple[str, ...] = ()
+    """Tests of its row that must notice it too."""
 
 
 MUTANTS = (
@@ -120,6 +123,7 @@ MUTANTS = (
         "            pass\n",
         failure="T12",
         is_quick=True,
+        tests=("tests/cluster/test_failover.py::test_a_leader_cut_off_from_the_others_acknowledges_nothing",),
     ),
     Mutant(
         "logs are compared by their ends only",
@@ -128,6 +132,9 @@ MUTANTS = (
         "and ours[agreed] == theirs[agreed]:",
         "and True:",
         failure="T12",
+        tests=(
+            "tests/unit/replication/test_truncation_point.py::test_what_a_follower_keeps_is_what_the_leader_has_or_had",
+        ),
     ),
     Mutant(
         "an opening before its metadata is dropped",
@@ -137,6 +144,9 @@ MUTANTS = (
         "        return\n        self._early[head.key] = _Early(",
         failure="T02",
         is_quick=True,
+        tests=(
+            "tests/unit/replication/test_early.py::test_it_is_answered_in_the_turn_in_which_its_metadata_arrives",
+        ),
     ),
     Mutant(
         "links send no sign of life",
@@ -153,6 +163,10 @@ MUTANTS = (
         "            return\n            self._hurry.clear()\n",
         failure="T03",
         is_quick=True,
+        tests=(
+            "tests/unit/links/test_link.py::test_a_peer_that_refuses_is_tried_at_once_and_then_every_second_with_jitter",
+            "tests/cluster/test_start.py::test_nodes_start_in_any_order_with_pauses",
+        ),
     ),
     Mutant(
         "any follower comes back into the ISR at once",
@@ -272,6 +286,9 @@ MUTANTS = (
         "return high_watermark if first is None or first > high_watermark else first",
         "return high_watermark",
         failure="T17",
+        tests=(
+            "tests/compat/test_transactions.py::test_only_committed_records_are_read_by_those_who_ask_for_it",
+        ),
     ),
     Mutant(
         "the WAL is not synced",
@@ -321,6 +338,8 @@ MUTANTS = (
         "replication/replica.py",
         "        else:\n            self._reset_feeder()\n",
         "",
+        failure="T11",
+        tests=("tests/unit/replication/test_follower.py::test_a_disk_that_failed_asks_to_be_fed_again",),
     ),
     Mutant(
         "a follower is fed past a batch in which the log starts",
@@ -350,6 +369,7 @@ MUTANTS = (
         "    return max(lowest, current)\n",
         "    return max(min(lowest, 1_664), current)\n",
         failure="T01",
+        tests=("tests/cluster/test_produce.py::test_the_watermark_follows_whatever_acks_asks",),
     ),
     Mutant(
         "no peer is dialed",
@@ -359,6 +379,9 @@ MUTANTS = (
         "for peer, at in configured.items() if peer == -1}",
         failure="T04",
         is_quick=True,
+        tests=(
+            "tests/unit/cluster/test_peer_links.py::test_every_configured_peer_is_dialed_for_data_metadata_and_raft",
+        ),
     ),
     Mutant(
         "a node keeps only the topics that it was asked for",
@@ -371,6 +394,7 @@ MUTANTS = (
         "                self.state.topics = before\n",
         failure="T05",
         is_quick=True,
+        tests=("tests/cluster/test_topics.py::test_nodes_hold_the_same_topics",),
     ),
     Mutant(
         "the watermark counts what the leader has not on disk",
@@ -391,6 +415,9 @@ MUTANTS = (
         "        if cursor.sent_log_start < log_.log_start_offset:\n",
         failure="T11",
         is_quick=True,
+        tests=(
+            "tests/unit/replication/test_follower_reports.py::test_a_full_window_holds_batches_back_and_skips_none",
+        ),
     ),
     Mutant(
         "a window that opens again is not used",
@@ -417,6 +444,9 @@ MUTANTS = (
         "timeout((30.0 if failures else wait) +",
         failure="T03",
         is_quick=True,
+        tests=(
+            "tests/unit/links/test_link.py::test_a_peer_that_refuses_is_tried_at_once_and_then_every_second_with_jitter",
+        ),
     ),
     Mutant(
         "the first replica leads, alive or not",
@@ -426,6 +456,7 @@ MUTANTS = (
         "        return replica\n    if topic",
         failure="T07",
         is_quick=True,
+        tests=("tests/unit/metadata/test_state.py::test_fencing_elects_another_leader_out_of_the_isr",),
     ),
     Mutant(
         "the last stable offset stays where a transaction began",
@@ -483,6 +514,7 @@ MUTANTS = (
         "self.election_timeout = 1\n",
         failure="T13",
         is_quick=True,
+        tests=("tests/unit/raft/test_5_1_terms.py::test_unordered_sends_do_not_make_terms_explode",),
     ),
     Mutant(
         "relaxed: a round is acknowledged before it is written",
@@ -584,6 +616,30 @@ def judge(out: str, errors: str, code: int) -> str | None:
     return None
 
 
+def survives(mutant: Mutant, seeds: int) -> str:
+    """Who did not notice it; empty if every one did."""
+    try:
+        caught = is_caught(mutant, seeds)
+        passed = unnoticed(plant_of(mutant)) if mutant.tests else []
+    except (BrokenMutantError, BrokenPlantError) as error:
+        return f"BROKEN: {error}"
+    if caught:
+        print(f"         {mutant.name}: {caught}", flush=True)
+    return " ".join([*([] if caught else [f"{seeds} seeds"]), *passed])
+
+
+def plant_of(mutant: Mutant) -> Plant:
+    """The same bug for the tests of its row."""
+    return Plant(mutant.name, mutant.failure, mutant.file, mutant.text, mutant.replacement, mutant.tests)
+
+
+def survives_its_tests(one: Plant) -> str:
+    try:
+        return " ".join(unnoticed(one))
+    except BrokenPlantError as error:
+        return f"BROKEN: {error}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=600)
@@ -592,28 +648,13 @@ def main() -> int:
     chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]
     survivors = []
     planted = [one for one in PLANTS if given.only is None or given.only in one.name]
-    for mutant in chosen:
-        try:
-            caught = is_caught(mutant, given.seeds)
-        except BrokenMutantError as error:
-            print(f"BROKEN   {mutant.name}: {error}", flush=True)
-            survivors.append(mutant.name)
-            continue
-        print(
-            f"{'caught  ' if caught else 'SURVIVED'} {mutant.name}: {caught or f'{given.seeds} seeds clean'}",
-            flush=True,
-        )
-        if caught is None:
-            survivors.append(mutant.name)
-    for one in planted:
-        try:
-            passed = unnoticed(one)
-        except BrokenPlantError as error:
-            passed = [f"BROKEN: {error}"]
-        print(
-            f"{'SURVIVED' if passed else 'caught  '} {one.name}: {' '.join(passed or one.tests)}", flush=True
-        )
-        survivors += [one.name] * bool(passed)
+    for name, judge_it in [
+        *((mutant.name, partial(survives, mutant, given.seeds)) for mutant in chosen),
+        *((one.name, partial(survives_its_tests, one)) for one in planted),
+    ]:
+        passed = judge_it()
+        print(f"{'SURVIVED' if passed else 'caught  '} {name} {passed}".rstrip(), flush=True)
+        survivors += [name] * bool(passed)
     count = len(chosen) + len(planted)
     print(f"mutants {count}, caught {count - len(survivors)}, survived {len(survivors)}")
     return int(bool(survivors))

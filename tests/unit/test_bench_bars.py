@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import compaction, compare, curves, history, partitions, profiles, query, soak
+from bench import compaction, compare, curves, history, partitions, profiles, query, shards, soak, tls
 from bench.bars import end, unmeasured, verdict
 from bench.chart import draw, draw_curves, draw_soak
-from bench.cluster import AIMS, below_aim, table
 from bench.cluster_inside import quantile
+from bench.cluster_table import AIMS, below_aim, page, table, unjudged
 from bench.pages import with_figures
 from bench.windows import percentile
 from bench.workloads import Workload
@@ -56,6 +56,81 @@ def test_what_misses_its_aim_alone_is_named_apart_from_what_misses_its_bar() -> 
         assert table(figures)[1] == [rate] * is_missed
         assert [line.split(" >=")[0] for line in below_aim(figures)] == [rate] * is_below
     assert below_aim({}) == []
+
+
+def test_a_bar_for_a_ratio_is_named_where_apache_kafka_was_not_measured() -> None:
+    rate, own = "bulk 256 B acks=1, msg/s", "128 threads acks=all, msg/s"
+    alone = {rate: {"chronik": [300_000.0]}, own: {"chronik": [1_000.0]}}
+    assert table(alone)[1] == []
+    assert unjudged(alone) == [f"{rate} >= 1.2x: Apache Kafka was not measured"]
+    assert unjudged({rate: {"chronik": [3.0], "kafka": [2.0]}}) == []
+    assert unjudged({rate: {"kafka": [2.0]}}) == []
+
+
+def test_topics_made_at_once_have_an_aim_beyond_their_bar() -> None:
+    """S14."""
+    figures = {"100 topics at once, named by every node, s": {"chronik": [1.5]}}
+    assert (table(figures)[1], len(below_aim(figures))) == ([], 1)
+
+
+UNMEASURED = "\nNot measured on a quiet machine yet.\n\n"
+
+
+def page_and_block(bench: str) -> tuple[str, str]:
+    """docs/PERFORMANCE.md, and what stands there between the marks of a bench."""
+    text = (ROOT / "docs" / "PERFORMANCE.md").read_text()
+    return text, text.split(f"<!-- {bench}: begin -->\n")[1].split(f"<!-- {bench}: end -->")[0]
+
+
+def figures_in(block: str) -> list[str]:
+    """The first column of its tables."""
+    lines = [line.split(" | ")[0].removeprefix("| ") for line in block.splitlines() if line.startswith("| ")]
+    return [line for line in lines if line != "---"]
+
+
+def test_the_page_has_every_figure_of_three_nodes() -> None:
+    text, block = page_and_block("cluster")
+    found = {figure: {"kafka": [2.0], "chronik": [3.0]} for figure in AIMS}
+    made = page({**found, "start to first acks=all, s": {"chronik": [1.0]}}, 3)
+    told = figures_in(made)
+    assert told[0] == "figure"
+    assert [line.partition(" (S")[0] for line in told[1:-1]] == list(AIMS)
+    assert f"| {told[-1]} |  | 1.00 |  |  |  |" in made
+    assert "| bulk 256 B acks=1, msg/s | 2.00 | 3.00 | 1.50 | >= 1.2x |  |" in made
+    assert "| 128 sends by librdkafka acks=all, msg/s (S03) | 2.00 | **3.00** ✗ | 1.50 | >= 15000 |" in made
+    assert with_figures(with_figures(text, "cluster", made), "cluster", block) == text
+    if block != UNMEASURED:
+        assert {line.partition(" (S")[0] for line in figures_in(block)} >= set(AIMS)
+
+
+def test_the_page_has_the_figures_of_tls_and_of_shards() -> None:
+    """X01, X03, N01."""
+    ratios = {(state, "produce 256 B"): [aim - 0.5, aim, aim + 0.5] for state, aim in tls.AIMS.items()}
+    idle = {after: (100.0, float(kib_max)) for after, kib_max in tls.IDLE_KIB_MAX.items()}
+    assert tls.judge(ratios, idle) == []
+    slow = {key: [0.1] for key in ratios}
+    large = {after: (theirs, ours + 1) for after, (theirs, ours) in idle.items()}
+    assert len(tls.judge(slow, large)) == len(slow) + len(large)
+    of_tls = tls.page(slow, large, 3)
+    assert of_tls.count("✗ |") == len(slow) + len(large)
+    best = {
+        name: {
+            count: {"records/s": 100.0 * count, "brokers' CPU, s": 1.0, "generator's CPU, s": 1.0}
+            for count in (1, shards.SHARDS)
+        }
+        for name in shards.LOADS
+    }
+    assert shards.judge(best) == []
+    of_shards = shards.page(best, 3)
+    assert "| bulk | 2 | 200 | 2.00 | 1.0 | 1.0 |" in of_shards
+    best["bulk"][2]["records/s"] = 159.0
+    assert shards.judge(best) == ["bulk: 2 shards give 1.59 times what one gives, not 1.6"]
+    for bench, made in (("tls", of_tls), ("shards", of_shards)):
+        text, block = page_and_block(bench)
+        assert with_figures(with_figures(text, bench, made), bench, block) == text
+        if block != UNMEASURED:
+            kinds, wanted = ({line.split(": ")[0] for line in figures_in(one)} for one in (block, made))
+            assert kinds == wanted
 
 
 def test_the_table_names_the_benches_of_figures_that_it_does_not_have() -> None:

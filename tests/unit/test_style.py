@@ -7,8 +7,11 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from chronik.metadata import events
 
 PACKAGE = Path(__file__).parents[2] / "src" / "chronik"
 FUNCTION_LINES_MAX = 70
@@ -129,3 +132,38 @@ def test_no_two_classes_of_one_name_mean_different_things() -> None:
                 places.setdefault(node.name, []).append(name(path))
     assert {same: found for same, found in places.items() if len(found) > 1 and same not in SAME_NAME} == {}
     assert [same for same in SAME_NAME if len(places.get(same, [])) != 2] == []
+
+
+EVENTS = sorted(kind.__name__ for kind in get_args(events.Event))
+
+
+def named(tree: ast.AST) -> str:
+    """The last part of a name, or nothing."""
+    return tree.attr if isinstance(tree, ast.Attribute) else tree.id if isinstance(tree, ast.Name) else ""
+
+
+def made_and_heard() -> tuple[set[str], set[str]]:
+    """Names that are called somewhere, and names that somebody tells apart: in a `case`, with `isinstance`,
+    as a kind that is subscribed to."""
+    made, heard = set(), set()
+    for path in FILES:
+        if name(path) == "metadata/events.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.MatchClass):
+                heard.add(named(node.cls))
+            elif isinstance(node, ast.Call):
+                made.add(named(node.func))
+                if named(node.func) in ("isinstance", "subscribe"):
+                    heard.update(named(one) for given in node.args for one in ast.walk(given))
+            elif isinstance(node, ast.Tuple):
+                heard.update(map(named, node.elts))
+    return made, heard
+
+
+def test_every_event_is_published_and_heard() -> None:
+    """One that nobody publishes, or nobody listens for, only looks like a part of the bus (S08)."""
+    made, heard = made_and_heard()
+    assert {"LeaderChanged", "HighWatermarkUpdated", "Resync"} <= set(EVENTS)
+    assert [event for event in EVENTS if event not in made] == []
+    assert [event for event in EVENTS if event not in heard] == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 0.25
 """Interval of `Replica.check_followers`."""
+METADATA_CHECK_SECONDS: Final = 1.0
+"""How often replicas are compared with the metadata, while that moves (S10)."""
+_NOTHING: Final[Mapping[int, Partition]] = MappingProxyType({})
 
 
 def log_config(topic: str, config: TopicConfig) -> LogConfig:
@@ -78,6 +82,9 @@ class ReplicaManager:
         self._all = partitions
         self._partitions = partitions.by_tp
         self._checker: asyncio.TimerHandle | None = None
+        self._metadata_check_due = 0.0
+        self._checked_index = -1
+        """The entry of the metadata log up to which every replica is known to be in line."""
         self._is_active = False
 
     # --- finding -----------------------------------------------------------------------------------
@@ -148,6 +155,44 @@ class ReplicaManager:
             for assignment in topic.partitions:
                 self._update(TopicPartition(topic.name, assignment.partition), topic)
         self._reconfigure(self._all.by_topic)
+
+    def _check_metadata(self) -> None:
+        """Bring in line the replicas that no event told of. Events come in the turn of the change, so usually
+        there are none. Only what differs is touched, since a node may have 10,000 replicas."""
+        state = self._metadata.state
+        if state.applied_index == self._checked_index:
+            return
+        for topic_id, topic_name in [
+            (partition.topic_id, name)
+            for name, of_topic in self._all.by_topic.items()
+            for partition in of_topic.values()
+            if (topic := state.topics.get(name)) is None or topic.topic_id != partition.topic_id
+        ]:
+            self._tell_missed(topic_name)
+            self._delete(topic_name, topic_id)
+        for tp, topic in list(self._out_of_line()):
+            self._tell_missed(tp)
+            self._update(tp, topic)
+        self._checked_index = state.applied_index
+
+    def _out_of_line(self) -> Iterator[tuple[TopicPartition, Topic]]:
+        """Replicas that are missing here, and those that changed since they were assigned."""
+        node_id, by_topic = self._node_id, self._all.by_topic
+        for topic in self._metadata.state.topics.values():
+            here = by_topic.get(topic.name, _NOTHING)
+            for assignment in topic.partitions:
+                partition = here.get(assignment.partition)
+                if (
+                    node_id in assignment.replicas
+                    if partition is None
+                    else partition.partition_epoch < assignment.partition_epoch
+                    or (assignment.remote is not None and assignment.remote != partition.remote)
+                ):
+                    yield TopicPartition(topic.name, assignment.partition), topic
+
+    @staticmethod
+    def _tell_missed(what: object) -> None:
+        log.info("%s: no event told of a change of its metadata, the check has found it", what)
 
     def _update(self, tp: TopicPartition, topic: Topic | None = None) -> None:
         topic = topic or self._metadata.state.topics.get(tp.topic)
@@ -231,6 +276,9 @@ class ReplicaManager:
         now = self._loop.time()
         for partition in list(self._partitions.values()):
             partition.check_followers(now, self._lag_seconds_max)
+        if now >= self._metadata_check_due:
+            self._metadata_check_due = now + METADATA_CHECK_SECONDS
+            self._check_metadata()
 
     def lag_seconds(self) -> dict[NodeId, float]:
         """For how long each follower has not had everything of the partitions led here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -76,6 +77,8 @@ class Wires:
     """A network in which everything arrives, in order, in a later turn of the loop."""
 
     def __init__(self) -> None:
+        self.ticks: list[float] = []
+        """When nodes ticked."""
         self.nodes: dict[int, RaftDriver] = {}
         self.loses: Callable[[Message], bool] = lambda _message: False
 
@@ -88,7 +91,7 @@ class Wires:
         self.nodes[message.to].step(message)
 
     def tick(self) -> None:
-        pass
+        self.ticks.append(asyncio.get_running_loop().time())
 
     async def forward(self, leader: int, data: bytes) -> int:
         return self.nodes[leader].propose(data)
@@ -149,6 +152,23 @@ def test_the_leader_hears_when_its_followers_have_applied_an_entry() -> None:
     assert loop.failures == []
     assert [len(one.commands) for one in applied.values()] == [10, 10, 10]
     assert [found.count for others in stages.values() for found in others.by_name().values()] == [0] * 10
+
+
+def test_a_tick_every_50_ms_or_more_often() -> None:
+    """S16. Whatever is decided by counting ticks is late by up to one."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        wires = await several((1,), loop, {}, {})
+        began = loop.time()
+        wires.ticks.clear()
+        await asyncio.sleep(5)
+        times = [began, *wires.ticks, loop.time()]
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 0.05
+        await wires.nodes[1].stop()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []
 
 
 def test_the_lease_of_a_leader_that_hears_nobody_ends() -> None:

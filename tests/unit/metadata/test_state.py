@@ -88,6 +88,17 @@ def test_a_new_topic_has_its_full_replica_list_and_a_leader() -> None:
     )
 
 
+def test_who_leaves_the_isr_stays_a_replica() -> None:
+    """S09: only a move changes the list of replicas."""
+    cluster = Cluster()
+    cluster.do(orders())
+    cluster.do(cluster.change(isr=(1, 3)))
+    cluster.do(cluster.change(isr=(1,)))
+    assert (cluster.partition().replicas, cluster.partition().isr) == ((1, 2, 3), (1,))
+    cluster.do(cluster.change(isr=(1, 2, 3)))
+    assert cluster.partition().replicas == (1, 2, 3)
+
+
 def test_a_fenced_broker_keeps_its_place_but_neither_leads_nor_counts_as_in_sync() -> None:
     cluster = Cluster()
     cluster.do(c.FenceBroker(broker_id=1, broker_epoch=1))

@@ -19,6 +19,7 @@ import pytest
 from chronik.links import frames
 from chronik.links.frames import FrameType
 from chronik.links.link import Link
+from chronik.replication import follower
 from chronik.replication.ack_sender import AckSender
 from chronik.replication.follower import EARLY_POLL_SECONDS, EARLY_SECONDS_MAX, FollowerLinks
 from chronik.replication.partition import Partition
@@ -47,9 +48,9 @@ class Leader:
     def send(self, frame: bytes, body: object = ()) -> None:
         self.heard.append((FrameType(frames.read_head(memoryview(frame)).type), self.loop.time()))
 
-    def open(self) -> float:
+    def open(self, partition: int = 0) -> float:
         """When it was asked."""
-        head = frames.head(FrameType.OPEN, TOPIC_ID, 0, 1)
+        head = frames.head(FrameType.OPEN, TOPIC_ID, partition, 1)
         self.side.on_frame(cast(Link, self), memoryview(head + frames.encode_opening(1)))
         return self.loop.time()
 
@@ -123,5 +124,26 @@ def test_the_poll_finds_what_no_event_told_of(after_s: float) -> None:
         [(answer, at)] = leader.heard
         assert answer is FrameType.STATE
         assert at - appeared <= 0.101
+
+    in_virtual_time(main)
+
+
+def test_as_many_wait_as_may_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a leader could make a follower keep any number of them."""
+    monkeypatch.setattr(follower, "EARLY_COUNT_MAX", 2)
+
+    async def main(leader: Leader) -> None:
+        for partition in (1, 2):
+            leader.open(partition)
+        assert leader.heard == []
+        for partition in (3, 4):
+            asked = leader.open(partition)
+            assert leader.heard.pop() == (FrameType.REFUSE, asked), "the leader asks again later"
+            assert {number for _, number in leader.side._early} == {1, 2}
+            assert (leader.heard, leader.side.early_count) == ([], 2)
+        await asyncio.sleep(2 * EARLY_SECONDS_MAX)
+        assert len(leader.heard) == 2
+        leader.open(3)
+        assert len(leader.heard) == 2, "there is room again"
 
     in_virtual_time(main)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
+
+import pytest
 
 from chronik.metadata import commands as c
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import TopicPartition
 from chronik.replication.follower import FollowerLinks
-from chronik.replication.manager import ReplicaManager
+from chronik.replication.manager import CHECK_SECONDS, METADATA_CHECK_SECONDS, ReplicaManager
 from chronik.replication.partition import Partition
 from chronik.replication.partitions import Partitions
-from chronik.storage.store import LogStore
+from chronik.sim.disk import DiskView, SimDisk
+from chronik.sim.loop import SimLoop
+from chronik.storage.recovery import open_store
+from chronik.storage.store import LogStore, StoreOptions
 from tests.unit.replication.support import context
 from tests.unit.server.harness import InstantLog
 from tests.unit.storage.support import opened
@@ -96,3 +103,45 @@ async def test_a_config_that_changes_is_looked_up_for_whom_it_concerns(tmp_path:
         await world.configure(c.BROKER_RESOURCE, "", log_retention_ms=7)
         assert world.resolved == ["one", "two", "three"]
         await world.manager.close()
+
+
+def test_what_no_event_told_of_is_found_within_a_second() -> None:
+    """S10: the check behind the events. Replicas that are in line are left alone."""
+    loop = SimLoop(random.Random(1))
+
+    async def main() -> None:
+        view = DiskView(SimDisk(random.Random(1)), loop.world, loop, lambda why: None)
+        store, _ = open_store(view, Path("/data"), StoreOptions())
+        world = World(store)
+        await world.begin(one=3, gone=1)
+        state = world.metadata.state
+        wait = METADATA_CHECK_SECONDS + CHECK_SECONDS
+        assert wait <= 1.25
+        await asyncio.sleep(wait)
+        touched: list[TopicPartition] = []
+        update = world.manager._update
+
+        def spy(tp: TopicPartition, *rest: Any) -> None:
+            touched.append(tp)
+            update(tp, *rest)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(world.manager, "_update", spy)
+            new = c.CreateTopic(name="new", topic_id=UUID(int=500), assignments=((1,), (2,)))
+            moved = c.Reassign(topic_id=UUID(int=100), partition=1, target=(1, 2))
+            other = c.RegisterBroker(broker_id=2, incarnation=UUID(int=2), endpoints={})
+            for command in (other, new, moved, c.DeleteTopic(topic_id=UUID(int=101))):
+                assert state.apply(command, state.applied_index + 1).refused is None
+            assert there(world) == {"one": [0, 1, 2], "gone": [0]}, "nothing was published"
+            await asyncio.sleep(wait)
+            assert there(world) == {"one": [0, 1, 2], "new": [0]}
+            assert touched == [TopicPartition("one", 1), TopicPartition("new", 0)]
+            held = world.partitions.by_tp[TopicPartition("one", 1)]
+            assert held.partition_epoch == state.topics["one"].partitions[1].partition_epoch
+            touched.clear()
+            await asyncio.sleep(10 * wait)
+            assert touched == []
+        await world.manager.close()
+
+    loop.run(main(), seconds_max=100, steps_max=1_000_000)
+    assert loop.failures == []

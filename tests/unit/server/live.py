@@ -12,6 +12,7 @@ from chronik.config import Settings
 from chronik.metadata.commands import BROKER_RESOURCE, CreateTopic, SetConfigs
 from chronik.node import Node
 from chronik.server.dispatch import Connection
+from chronik.storage.disk import Disk
 from chronik.wire.api import ApiKey, parse_request_header
 from chronik.wire.schema import decode_response, encode_request
 from tests.unit.server.harness import answer
@@ -49,7 +50,7 @@ class Live:
 
 @contextlib.asynccontextmanager
 async def live(
-    folder: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any
+    folder: Path, *, now_ms: Callable[[], int] | None = None, disk: Disk | None = None, **settings: Any
 ) -> AsyncIterator[Live]:
     given = Settings(
         data_dir=folder,
@@ -64,7 +65,7 @@ async def live(
             **settings,
         },
     )
-    node = Node(given) if now_ms is None else Node(given, now_ms=now_ms)
+    node = Node(given, disk=disk) if now_ms is None else Node(given, disk=disk, now_ms=now_ms)
     async with asyncio.timeout(60):
         await node.start()
         try:

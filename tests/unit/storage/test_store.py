@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,7 @@ from chronik.storage.wal_queue import WalSink
 from tests.unit.storage.support import (
     OPTIONS,
     TOPIC_ID,
+    DiskSpy,
     append,
     append_durably,
     open_orders,
@@ -491,13 +493,52 @@ async def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
 
 async def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:
     """L01: a round is one sync whatever the number of partitions."""
-    async with opened(tmp_path) as (store, _):
+    async with opened(tmp_path, disk_type=DiskSpy) as (store, _):
+        disk = store.disk
+        assert isinstance(disk, DiskSpy)
         logs = [store.open_log(TopicPartition("many", p), TOPIC_ID, LogConfig()) for p in range(200)]
-        for log in logs:
-            append(log, b"x")
-        await store.wal.drained()
-        assert store.wal.stats.rounds == 1
-        assert all(log.durable_end_offset == 1 for log in logs)
+        await append_durably(store, logs[0], b"the first round also makes the file")
+        for size in (1, 1_000):  # a round on the loop, and one in the I/O thread
+            syncs, rounds = disk.wal_syncs, store.wal.stats.rounds
+            ends = [log.log_end_offset for log in logs]
+            for log in logs:
+                append(log, b"x" * size)
+            await store.wal.drained()
+            assert (disk.wal_syncs - syncs, store.wal.stats.rounds - rounds) == (1, 1)
+            assert [log.durable_end_offset for log in logs] == [end + 1 for end in ends]
+
+
+async def read_by_recovery(root: Path, flushed: int) -> Counter[str]:
+    """Bytes that a start after a crash reads, by kind of file, with so many batches below the checkpoint."""
+    options = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 18))
+    config = LogConfig(segment_bytes=1 << 20)
+    value = b"x" * 10_000
+    async with opened(root, options, crash=True) as (store, _):
+        log = open_orders(store, config)
+        for _ in range(flushed):
+            append(log, value)
+            await store.wal.drained()
+        for _ in ("the newest", "the one to fall back on"):
+            await store.checkpoint()
+        for _ in range(5):
+            await append_durably(store, log, value)
+        end = log.log_end_offset
+    async with opened(root, options, disk_type=DiskSpy) as (store, report):
+        assert isinstance(store.disk, DiskSpy)
+        log = open_orders(store, config)
+        assert (log.log_end_offset, report.entries) == (end, 5)
+        read = Counter[str]()
+        for path, size in store.disk.read_bytes.items():
+            read[path.suffix] += size
+        assert len(log.segments) >= flushed // 200, "the data is there"
+    return read
+
+
+async def test_recovery_reads_the_tail_and_not_the_data(tmp_path: Path) -> None:
+    """L02: ten times the data below the checkpoint, the same behind it."""
+    few, many = [await read_by_recovery(tmp_path / str(count), count) for count in (200, 2_000)]
+    assert sum(few.values()) > 5 * 10_000
+    assert sum(many.values()) <= 1.2 * sum(few.values()), (few, many)
 
 
 @pytest.mark.parametrize("seed", range(15))
