@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
-from chronik.admin.errors import HttpError, sentence
+from chronik.admin.errors import Failure, HttpError, sentence
 from chronik.server.access import Access
 from chronik.server.gate import Needs
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from chronik.admin.callers import Caller
     from chronik.admin.context import AdminContext
 
-__all__ = ["Content", "FileContent", "HttpAccess", "HttpCall", "HttpEndpoint", "endpoint"]
+__all__ = [
+    "Content",
+    "Dialect",
+    "FileContent",
+    "Function",
+    "HttpAccess",
+    "HttpCall",
+    "HttpEndpoint",
+    "endpoint",
+]
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 
@@ -75,6 +84,14 @@ class HttpCall:
         return self.caller.access
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an API differs that clients know from elsewhere: unknown parameters are ignored, `%2F` is part of a
+    name, errors have a form of their own."""
+
+    failure: Callable[[int, Failure], Content]
+
+
 Function: TypeAlias = Callable[[HttpCall], Awaitable[Any]]
 
 
@@ -100,6 +117,8 @@ class HttpEndpoint:
     quota: str | None = None
     """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
     (consumer_byte_rate)."""
+    dialect: Dialect | None = None
+    """Of an API that is not chronik's own."""
 
     def admit_again(self, call: HttpCall) -> None:
         """For a call that has waited: HttpError or RequestError if its right or its login ended meanwhile."""
@@ -123,6 +142,8 @@ class HttpEndpoint:
         if self.query is None:
             return None
         known = {one.encode_name for one in msgspec.structs.fields(self.query)}
+        if self.dialect is not None:
+            given = {name: value for name, value in given.items() if name in known}
         if unknown := sorted(set(given) - known):
             raise HttpError(
                 400,
@@ -160,6 +181,7 @@ def endpoint(
     deadline_s: float = 30.0,
     always: bool = False,
     quota: str | None = None,
+    dialect: Dialect | None = None,
 ) -> Callable[[Function], HttpEndpoint]:
     def declare(function: Function) -> HttpEndpoint:
         return HttpEndpoint(
@@ -177,6 +199,7 @@ def endpoint(
             deadline_s=deadline_s,
             always=always,
             quota=quota,
+            dialect=dialect,
         )
 
     return declare
