@@ -407,6 +407,20 @@ _TABLE: Final = (
         "How often there was no room for more of a kind; for producer_ids, older ones were forgotten.",
         ("kind",),
     ),
+    Metric("chronik_schema_registry_subjects", "gauge", "Subjects of the schema registry, on its leader."),
+    Metric("chronik_schema_registry_versions", "gauge", "Versions of all subjects, on its leader."),
+    Metric("chronik_schema_registry_bytes", "gauge", "Memory that they take, about, on its leader."),
+    Metric("chronik_schema_registry_bytes_max", "gauge", "What they may take."),
+    Metric(
+        "chronik_schema_registry_refused_total",
+        "counter",
+        "Schemas that were refused because there was no room for them.",
+    ),
+    Metric(
+        "chronik_schema_registry_processes_total",
+        "counter",
+        "Schemas that were too large or too dear for the node's event loop and judged in a process.",
+    ),
     Metric(
         "chronik_metadata_bytes",
         "gauge",

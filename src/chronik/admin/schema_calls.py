@@ -102,7 +102,7 @@ def _failure(status: int, failure: Failure) -> Content:
 _CONFLUENT: Final = Dialect(failure=_failure)
 _Declare: TypeAlias = Callable[..., Callable[[Function], HttpEndpoint]]
 reading: Final[_Declare] = partial(
-    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.DATA, dialect=_CONFLUENT
+    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.STATUS, dialect=_CONFLUENT
 )
 changing: Final[_Declare] = partial(
     endpoint, media_type=MEDIA_TYPE, access=HttpAccess.CHANGE, dialect=_CONFLUENT

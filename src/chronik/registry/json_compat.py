@@ -206,7 +206,7 @@ def _choice(schema: Any) -> str | None:
 
 
 def _conjuncts(part: _Part, budget: Budget, of_writer: bool, depth: int = 0) -> Iterator[_Part]:
-    """Drafts differ in whether what stands beside a `$ref` counts: here the reader's does, the writer's not."""
+    """Drafts differ in whether what stands beside a `$ref` counts: the reader's does, the writer's not."""
     budget.step()
     schema = part.schema
     if not isinstance(schema, dict) or depth > DEPTH_MAX:

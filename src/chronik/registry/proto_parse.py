@@ -65,8 +65,6 @@ class _Parser:
             tokens.expect(";")
         while tokens.kind:
             self._statement()
-        if not (file.message_type or file.enum_type or file.service or file.extension):
-            raise InvalidSchema("The schema defines no type.")
         return file
 
     def _statement(self) -> None:

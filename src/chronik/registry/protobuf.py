@@ -74,6 +74,8 @@ def _read(text: str, budget: Budget) -> Any:
 def _add(pool: Any, file: Any, name: str, budget: Budget) -> Any:
     """The file with every type found; InvalidSchema if one is missing or anything else is wrong."""
     file.name = name
+    if not (file.message_type or file.enum_type or file.service or file.extension):
+        raise InvalidSchema("The schema defines no type.")
     for needed in file.dependency:
         budget.step()
         _add_built_in(pool, needed)

@@ -16,7 +16,7 @@ from chronik.registry.operations import CHANGES, QUESTIONS
     summary="A question to the schema registry; nodes ask each other",
     needs=BY_NODE_ALONE,
     body=RegistryCall,
-    access=HttpAccess.DATA,
+    access=HttpAccess.STATUS,
     deadline_s=SECONDS,
 )
 async def registry_ask_node(call: HttpCall) -> RegistryAnswer:
