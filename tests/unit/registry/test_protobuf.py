@@ -1,4 +1,4 @@
-"""Protobuf: .proto files and descriptors, their canonical text, compatibility by number and wire type (H06)."""
+"""Protobuf: .proto files and descriptors, canonical text, compatibility by number (H06)."""
 
 from __future__ import annotations
 

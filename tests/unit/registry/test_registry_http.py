@@ -213,7 +213,7 @@ def test_deleting_softly_and_for_good(tmp_path: Path) -> None:
 
 
 def test_no_id_is_given_twice_however_much_was_deleted(tmp_path: Path) -> None:
-    """The last record with the highest id may be gone from the log; ids go on behind it, also after a start."""
+    """The last record with the highest id may be gone from the log; ids go on behind it."""
 
     async def first(registry: Registry) -> None:
         assert await registry.register("s", avro("a")) == 1
