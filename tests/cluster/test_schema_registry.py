@@ -37,11 +37,6 @@ def schema(name: str) -> dict[str, str]:
     return {"schema": json.dumps({"type": "record", "name": name, "fields": []})}
 
 
-def leader(cluster: Cluster, node_id: int) -> int:
-    found = call(cluster, node_id, "GET", "/admin/topics/_schemas")
-    return int(found["partitions"][0]["leader"])
-
-
 def test_every_node_answers_alike(cluster: Cluster) -> None:
     for number in range(6):
         node = 1 + number % 3
@@ -49,7 +44,13 @@ def test_every_node_answers_alike(cluster: Cluster) -> None:
         assert made == {"id": number + 1}
     assert call(cluster, 2, "PUT", "/config/s1", {"compatibility": "FULL"}) == {"compatibility": "FULL"}
     assert call(cluster, 3, "DELETE", "/subjects/s5") == [1]
-    for path in ("/schemas?deleted=true", "/subjects", "/schemas/ids/3", "/config/s1", "/subjects/s0/versions/latest"):
+    for path in (
+        "/schemas?deleted=true",
+        "/subjects",
+        "/schemas/ids/3",
+        "/config/s1",
+        "/subjects/s0/versions/latest",
+    ):
         answers = [call(cluster, node, "GET", path) for node in cluster.nodes]
         assert answers[0] == answers[1] == answers[2], path
     refusals = []
@@ -66,7 +67,7 @@ def test_every_node_answers_alike(cluster: Cluster) -> None:
 def test_no_id_is_given_twice_when_the_leader_dies(cluster: Cluster) -> None:
     """Writers go on over all nodes while the leader is killed; what was answered is there afterwards."""
     call(cluster, 1, "POST", "/subjects/first/versions", schema("First"))
-    victim = leader(cluster, 1)
+    victim = cluster.leader_of("_schemas")
     others = [node for node in cluster.nodes if node != victim]
     given: dict[str, int] = {}
     failures: list[str] = []
@@ -79,7 +80,9 @@ def test_no_id_is_given_twice_when_the_leader_dies(cluster: Cluster) -> None:
             while name not in given:
                 try:
                     node = others[number % 2]
-                    given[name] = call(cluster, node, "POST", f"/subjects/{name}/versions", schema(name))["id"]
+                    given[name] = call(cluster, node, "POST", f"/subjects/{name}/versions", schema(name))[
+                        "id"
+                    ]
                 except (urllib.error.URLError, OSError) as error:
                     if time.monotonic() > end:
                         failures.append(f"{name}: {error}")
@@ -95,7 +98,7 @@ def test_no_id_is_given_twice_when_the_leader_dies(cluster: Cluster) -> None:
     for worker in workers:
         worker.join(3 * DEADLINE_S)
     assert failures == []
-    assert leader(cluster, others[0]) != victim
+    assert cluster.leader_of("_schemas") != victim
     ids = list(given.values())
     assert len(ids) == 2 * SUBJECTS
     assert len(set(ids)) == len(ids), "an id stands for two schemas"
@@ -104,7 +107,8 @@ def test_no_id_is_given_twice_when_the_leader_dies(cluster: Cluster) -> None:
         assert json.loads(found["schema"])["name"] == name
 
     cluster.start(victim)
-    cluster.wait_until_in_sync()
+    cluster.start(victim)
+    cluster.wait_in_sync(victim)
     answers = [call(cluster, node, "GET", "/schemas") for node in cluster.nodes]
     assert answers[0] == answers[1] == answers[2]
     assert call(cluster, victim, "POST", "/subjects/last/versions", schema("Last"))["id"] > max(ids)

@@ -91,10 +91,14 @@ def test_json(node: ChronikNode, registry: SchemaRegistryClient, topic: str) -> 
 
 def message_types(package: str) -> tuple[Any, Any]:
     """Two messages in two files, of which one imports the other from a folder."""
-    inner = descriptor_pb2.FileDescriptorProto(name=f"{package}/inner.proto", package=package, syntax="proto3")
+    inner = descriptor_pb2.FileDescriptorProto(
+        name=f"{package}/inner.proto", package=package, syntax="proto3"
+    )
     street = inner.message_type.add(name="Address").field.add(name="street", number=1, label=1, type=9)
     assert street.name == "street"
-    outer = descriptor_pb2.FileDescriptorProto(name=f"{package}/outer.proto", package=package, syntax="proto3")
+    outer = descriptor_pb2.FileDescriptorProto(
+        name=f"{package}/outer.proto", package=package, syntax="proto3"
+    )
     outer.dependency.extend([inner.name, "google/protobuf/timestamp.proto"])
     user = outer.message_type.add(name="User")
     user.field.add(name="name", number=1, label=1, type=9)

@@ -36,6 +36,7 @@ GROUPS: Final = (
     "quota",
     "search",
     "sql",
+    "schema",
     "pipeline",
     "config",
     "check",
