@@ -107,7 +107,6 @@ def test_no_id_is_given_twice_when_the_leader_dies(cluster: Cluster) -> None:
         assert json.loads(found["schema"])["name"] == name
 
     cluster.start(victim)
-    cluster.start(victim)
     cluster.wait_in_sync(victim)
     answers = [call(cluster, node, "GET", "/schemas") for node in cluster.nodes]
     assert answers[0] == answers[1] == answers[2]

@@ -23,8 +23,8 @@ __all__ = ["Judging"]
 
 log = logging.getLogger(__name__)
 
-SECONDS_MAX: Final = 15.0
-CPU_SECONDS_MAX: Final = 10
+SECONDS_MAX: Final = 10.0
+CPU_SECONDS_MAX: Final = 8
 MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 WAITING_MAX: Final = 16

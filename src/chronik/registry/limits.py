@@ -33,7 +33,7 @@ OVERHEAD_BYTES: Final = 600
 INLINE_BYTES_MAX: Final = 16 * 1024
 INLINE_STEPS_MAX: Final = 4_000
 """What is judged on the event loop: a few milliseconds. Everything dearer goes to a process of its own."""
-STEPS_MAX: Final = 5_000_000
+STEPS_MAX: Final = 1_000_000
 """What that process does at most for one question."""
 
 
