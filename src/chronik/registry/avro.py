@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from chronik.registry.errors import InvalidSchema
 from chronik.registry.json_text import canonical_json, parse_json, sorted_json
-from chronik.registry.limits import DEPTH_MAX, Budget
+from chronik.registry.limits import DEPTH_MAX, StepBudget
 
 __all__ = ["NO_DEFAULT", "PRIMITIVES", "AvroField", "AvroType", "parse_avro"]
 
@@ -72,7 +72,7 @@ class AvroType:
 
 
 def parse_avro(
-    text: str, references: Mapping[str, str], budget: Budget, *, normalize: bool = False
+    text: str, references: Mapping[str, str], budget: StepBudget, *, normalize: bool = False
 ) -> tuple[AvroType, str]:
     """The type and its canonical text. `references` are texts of other schemas, each after those it needs."""
     names: dict[str, AvroType] = {}
@@ -82,14 +82,14 @@ def parse_avro(
     return found, sorted_json(canonical) if normalize else canonical_json(canonical)
 
 
-def _read(text: str, budget: Budget) -> Any:
+def _read(text: str, budget: StepBudget) -> Any:
     if _NAME.fullmatch(text.strip()):
         return text.strip()  # a primitive's name alone, which Avro's libraries take without quotes
     return parse_json(text, budget)
 
 
 class _Parser:
-    def __init__(self, names: dict[str, AvroType], budget: Budget) -> None:
+    def __init__(self, names: dict[str, AvroType], budget: StepBudget) -> None:
         self._names = names
         self._budget = budget
 

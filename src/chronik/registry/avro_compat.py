@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from chronik.registry.avro import AvroField, AvroType
-from chronik.registry.limits import MESSAGES_MAX, Budget
+from chronik.registry.limits import MESSAGES_MAX, StepBudget
 
 __all__ = ["avro_differences"]
 
@@ -30,7 +30,7 @@ _PROMOTIONS: Final = frozenset(
 _Pair: TypeAlias = tuple[AvroType, AvroType]
 
 
-def avro_differences(reader: AvroType, writer: AvroType, budget: Budget) -> list[str]:
+def avro_differences(reader: AvroType, writer: AvroType, budget: StepBudget) -> list[str]:
     """Why the reader cannot read all that the writer may write; empty if it can."""
     resolution = _Resolution(budget)
     if resolution.matches(reader, writer):
@@ -39,7 +39,7 @@ def avro_differences(reader: AvroType, writer: AvroType, budget: Budget) -> list
 
 
 class _Resolution:
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
         self._records: dict[_Pair, bool] = {}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chronik.registry.errors import RegistryError
-from chronik.registry.judge import TYPES, Question, SchemaText
+from chronik.registry.judge import TYPES, SchemaQuestion, SchemaText
 from chronik.registry.judging import Judging
 from chronik.registry.limits import (
     COMPARED_BYTES_MAX,
@@ -19,20 +19,20 @@ from chronik.registry.messages import RegistryCall
 from chronik.registry.records import Reference, SchemaValue
 from chronik.registry.state import RegistryState
 
-__all__ = ["Plan", "canonical_of", "plan_of"]
+__all__ = ["CheckPlan", "canonical_of", "plan_of"]
 
 
-class Plan(NamedTuple):
+class CheckPlan(NamedTuple):
     """Equal plans have equal verdicts."""
 
-    question: Question
+    question: SchemaQuestion
     references: tuple[Reference, ...]
 
     def body(self, text: str) -> tuple[str, str, tuple[Reference, ...]]:
         return self.question.schema.schema_type, text, self.references
 
 
-async def canonical_of(judging: Judging, question: Question) -> str:
+async def canonical_of(judging: Judging, question: SchemaQuestion) -> str:
     verdict = await judging.judge(question)
     if verdict.invalid:
         raise RegistryError(42201, f"Invalid schema: {verdict.invalid}")
@@ -44,7 +44,7 @@ def plan_of(
     given: RegistryCall | SchemaValue,
     earlier: Sequence[SchemaValue] = (),
     level: str = "NONE",
-) -> Plan:
+) -> CheckPlan:
     """RegistryError for a schema that is not worth judging: too large, of no known type, with missing
     references."""
     normalize = False
@@ -67,8 +67,8 @@ def plan_of(
     gatherer = _Gatherer(state)
     schema = gatherer.text_of(schema_type, text, references)
     texts = [(one.version, gatherer.text_of(*one.body)) for one in earlier]
-    question = Question(schema=schema, normalize=normalize, earlier=texts, level=level)
-    return Plan(question, references)
+    question = SchemaQuestion(schema=schema, normalize=normalize, earlier=texts, level=level)
+    return CheckPlan(question, references)
 
 
 class _Gatherer:

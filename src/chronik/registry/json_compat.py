@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from chronik.registry.json_schema import TYPES, JsonDocument
 from chronik.registry.json_text import sorted_json
-from chronik.registry.limits import DEPTH_MAX, MESSAGES_MAX, Budget
+from chronik.registry.limits import DEPTH_MAX, MESSAGES_MAX, StepBudget
 
 __all__ = ["json_differences"]
 
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
         return id(self.schema) if isinstance(self.schema, dict) else 1 if self.schema else 0
 
 
-def json_differences(reader: JsonDocument, writer: JsonDocument, budget: Budget) -> list[str]:
+def json_differences(reader: JsonDocument, writer: JsonDocument, budget: StepBudget) -> list[str]:
     """Why the reader may not take all that the writer describes; empty if it does."""
     comparison = _Comparison(budget)
     one, other = _Part(reader, reader.root), _Part(writer, writer.root)
@@ -63,7 +63,7 @@ def json_differences(reader: JsonDocument, writer: JsonDocument, budget: Budget)
 
 
 class _Comparison:
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
         self._pairs: dict[tuple[int, int], tuple[_Part, _Part, bool]] = {}
         self._why: dict[tuple[int, int], tuple[str, str]] = {}
@@ -205,7 +205,7 @@ def _choice(schema: Any) -> str | None:
     return None
 
 
-def _conjuncts(part: _Part, budget: Budget, of_writer: bool, depth: int = 0) -> Iterator[_Part]:
+def _conjuncts(part: _Part, budget: StepBudget, of_writer: bool, depth: int = 0) -> Iterator[_Part]:
     """Drafts differ in whether what stands beside a `$ref` counts: the reader's does, the writer's not."""
     budget.step()
     schema = part.schema
@@ -227,7 +227,7 @@ def _conjuncts(part: _Part, budget: Budget, of_writer: bool, depth: int = 0) -> 
             yield _Part(part.document, {kind: schema[kind]})
 
 
-def _refs(value: Any, budget: Budget) -> Iterator[str]:
+def _refs(value: Any, budget: StepBudget) -> Iterator[str]:
     """Every `$ref` in a value."""
     stack = [value]
     while stack:

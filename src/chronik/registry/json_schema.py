@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from chronik.registry.errors import InvalidSchema
 from chronik.registry.json_text import canonical_json, parse_json, sorted_json
-from chronik.registry.limits import DEPTH_MAX, Budget
+from chronik.registry.limits import DEPTH_MAX, StepBudget
 
 __all__ = ["TYPES", "JsonDocument", "parse_json_schema"]
 
@@ -74,7 +74,7 @@ def _step(part: Any, step: str, ref: str) -> Any:
 
 
 def parse_json_schema(
-    text: str, references: Mapping[str, str], budget: Budget, *, normalize: bool = False
+    text: str, references: Mapping[str, str], budget: StepBudget, *, normalize: bool = False
 ) -> tuple[JsonDocument, str]:
     """The document and its canonical text. `references` are texts of other schemas by the names that `$ref`
     uses, each after those it needs."""
@@ -85,7 +85,7 @@ def parse_json_schema(
     return found, sorted_json(found.root) if normalize else canonical_json(found.root)
 
 
-def _document(text: str, others: Mapping[str, JsonDocument], budget: Budget) -> JsonDocument:
+def _document(text: str, others: Mapping[str, JsonDocument], budget: StepBudget) -> JsonDocument:
     root = parse_json(text, budget)
     if isinstance(root, dict) and not str(root.get("$schema", _META[0])).startswith(_META):
         raise InvalidSchema("The $schema is none of json-schema.org.")
@@ -98,7 +98,7 @@ def _document(text: str, others: Mapping[str, JsonDocument], budget: Budget) -> 
     return document
 
 
-def _refuse_circles(document: JsonDocument, refs: list[str], budget: Budget) -> None:
+def _refuse_circles(document: JsonDocument, refs: list[str], budget: StepBudget) -> None:
     """A schema that applies to the same value again and again, without going into it, says nothing."""
     done: set[int] = set()
     for ref in refs:
@@ -124,7 +124,7 @@ def _refuse_circles(document: JsonDocument, refs: list[str], budget: Budget) -> 
                 stack.append((*where.resolve(part["$ref"]), False))
 
 
-def _check(schema: Any, document: JsonDocument, refs: list[str], budget: Budget, depth: int) -> None:
+def _check(schema: Any, document: JsonDocument, refs: list[str], budget: StepBudget, depth: int) -> None:
     budget.step()
     if depth > DEPTH_MAX:
         raise InvalidSchema(f"The schema nests deeper than {DEPTH_MAX} levels.")

@@ -7,12 +7,12 @@ import math
 from typing import Any, NoReturn
 
 from chronik.registry.errors import InvalidSchema
-from chronik.registry.limits import Budget, check_depth
+from chronik.registry.limits import StepBudget, check_depth
 
 __all__ = ["canonical_json", "parse_json", "sorted_json"]
 
 
-def parse_json(text: str, budget: Budget) -> Any:
+def parse_json(text: str, budget: StepBudget) -> Any:
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:

@@ -11,11 +11,11 @@ from chronik.registry.avro_compat import avro_differences
 from chronik.registry.errors import InvalidSchema
 from chronik.registry.json_compat import json_differences
 from chronik.registry.json_schema import parse_json_schema
-from chronik.registry.limits import MESSAGES_MAX, Budget
+from chronik.registry.limits import MESSAGES_MAX, StepBudget
 from chronik.registry.proto_compat import proto_differences
 from chronik.registry.protobuf import parse_protobuf, serialized
 
-__all__ = ["TYPES", "Directions", "Question", "Verdict", "directions_of", "judge"]
+__all__ = ["TYPES", "Directions", "Judgement", "SchemaQuestion", "directions_of", "judge"]
 
 
 class _Type(NamedTuple):
@@ -50,7 +50,7 @@ class Directions(NamedTuple):
     """With all earlier versions, not only the latest."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaQuestion(msgspec.Struct, frozen=True, kw_only=True):
     schema: SchemaText
     normalize: bool = False
     earlier: list[tuple[int, SchemaText]] = []
@@ -63,7 +63,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.schema.size_bytes + sum(one.size_bytes for _, one in self.earlier)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     canonical: str = ""
     """The text that the schema is kept as; if so asked, its descriptor in base64."""
     differences: list[str] = []
@@ -77,31 +77,36 @@ def directions_of(level: str) -> Directions:
     return Directions(kind in ("BACKWARD", "FULL"), kind in ("FORWARD", "FULL"), level != kind)
 
 
-def judge(question: Question, budget: Budget) -> Verdict:
+def judge(question: SchemaQuestion, budget: StepBudget) -> Judgement:
     """TooDear if that takes more steps than the budget has."""
     schema = question.schema
     try:
         if question.wants_serialized:
-            return Verdict(canonical=serialized(schema.text, schema.references, budget))
+            return Judgement(canonical=serialized(schema.text, schema.references, budget))
         kind = TYPES[schema.schema_type]
         parsed, canonical = kind.parse(schema.text, schema.references, budget, normalize=question.normalize)
         canonical.encode()
     except InvalidSchema as error:
-        return Verdict(invalid=str(error))
+        return Judgement(invalid=str(error))
     except UnicodeEncodeError:
-        return Verdict(invalid="The schema has characters that are not Unicode.")
+        return Judgement(invalid="The schema has characters that are not Unicode.")
     except RecursionError:
-        return Verdict(invalid="The schema nests too deep.")
+        return Judgement(invalid="The schema nests too deep.")
     found: list[str] = []
     for version, earlier in question.earlier:
         found += _compare(parsed, schema, version, earlier, directions_of(question.level), budget)
         if len(found) >= MESSAGES_MAX:
             break
-    return Verdict(canonical=canonical, differences=found[:MESSAGES_MAX])
+    return Judgement(canonical=canonical, differences=found[:MESSAGES_MAX])
 
 
 def _compare(
-    parsed: Any, schema: SchemaText, version: int, earlier: SchemaText, directions: Directions, budget: Budget
+    parsed: Any,
+    schema: SchemaText,
+    version: int,
+    earlier: SchemaText,
+    directions: Directions,
+    budget: StepBudget,
 ) -> list[str]:
     if earlier.schema_type != schema.schema_type:
         return [f"version {version} is {earlier.schema_type}, the new schema {schema.schema_type}"]

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from chronik.registry.errors import RegistryError, TooDear
-from chronik.registry.judge import Question, Verdict, judge
-from chronik.registry.limits import INLINE_BYTES_MAX, INLINE_STEPS_MAX, Budget
+from chronik.registry.judge import Judgement, SchemaQuestion, judge
+from chronik.registry.limits import INLINE_BYTES_MAX, INLINE_STEPS_MAX, StepBudget
 
 __all__ = ["Judging"]
 
@@ -37,11 +37,11 @@ class Judging:
         self.processes = 0
         """Questions that were too dear for the loop."""
 
-    async def judge(self, question: Question) -> Verdict:
+    async def judge(self, question: SchemaQuestion) -> Judgement:
         """RegistryError if it takes too long, or too many others wait."""
         if question.size_bytes <= INLINE_BYTES_MAX:
             try:
-                return judge(question, Budget(INLINE_STEPS_MAX))
+                return judge(question, StepBudget(INLINE_STEPS_MAX))
             except TooDear:
                 pass
         if self._waiting >= WAITING_MAX:
@@ -55,7 +55,7 @@ class Judging:
             self._waiting -= 1
 
 
-async def _ask(question: Question) -> Verdict:
+async def _ask(question: SchemaQuestion) -> Judgement:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",  # neither the folder it starts in nor the user's packages are searched for modules
@@ -70,7 +70,7 @@ async def _ask(question: Question) -> Verdict:
     try:
         async with asyncio.timeout(SECONDS_MAX):
             out, _ = await process.communicate(msgspec.msgpack.encode(question))
-        return msgspec.msgpack.decode(out, type=Verdict)
+        return msgspec.msgpack.decode(out, type=Judgement)
     except (TimeoutError, msgspec.DecodeError, msgspec.ValidationError):
         log.warning("a schema was not judged: the process ended with %s", process.returncode)
         raise RegistryError(42201, "The schema takes too long to parse or to compare.") from None
@@ -85,11 +85,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
+    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SchemaQuestion)
     try:
-        verdict = judge(question, Budget())
+        verdict = judge(question, StepBudget())
     except TooDear as error:
-        verdict = Verdict(invalid=str(error))
+        verdict = Judgement(invalid=str(error))
     sys.stdout.buffer.write(msgspec.msgpack.encode(verdict))
 
 

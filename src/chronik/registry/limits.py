@@ -6,7 +6,7 @@ from typing import Final
 
 from chronik.registry.errors import InvalidSchema, TooDear
 
-__all__ = ["Budget", "check_depth"]
+__all__ = ["StepBudget", "check_depth"]
 
 SCHEMA_BYTES_MAX: Final = 400 * 1024
 """Text of one schema. Its record, with what JSON escapes, has to fit into the topic's `max.message.bytes`."""
@@ -31,13 +31,13 @@ OVERHEAD_BYTES: Final = 600
 """What a version takes in memory besides its text and names, about."""
 
 INLINE_BYTES_MAX: Final = 16 * 1024
-INLINE_STEPS_MAX: Final = 4_000
+INLINE_STEPS_MAX: Final = 2_000
 """What is judged on the event loop: a few milliseconds. Everything dearer goes to a process of its own."""
 STEPS_MAX: Final = 1_000_000
 """What that process does at most for one question."""
 
 
-class Budget:
+class StepBudget:
     """Steps that are left: every node that is parsed or compared is one."""
 
     __slots__ = ("left",)
@@ -51,7 +51,7 @@ class Budget:
             raise TooDear("The schema takes too long to parse or to compare.")
 
 
-def check_depth(value: object, budget: Budget) -> None:
+def check_depth(value: object, budget: StepBudget) -> None:
     """InvalidSchema if JSON nests too deep. Without recursion, so that what comes after may recurse."""
     level: list[object] = [value]
     for _ in range(3 * DEPTH_MAX):

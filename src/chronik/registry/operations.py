@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from chronik.registry.checking import Plan, canonical_of, plan_of
+from chronik.registry.checking import CheckPlan, canonical_of, plan_of
 from chronik.registry.errors import RegistryError
-from chronik.registry.judge import Question, directions_of
+from chronik.registry.judge import SchemaQuestion, directions_of
 from chronik.registry.judging import Judging
 from chronik.registry.limits import RECORD_BYTES_MAX, SUBJECTS_MAX, VERSIONS_MAX
 from chronik.registry.messages import RegistryCall
@@ -89,7 +89,7 @@ async def _formatted(state: RegistryState, judging: Judging, value: SchemaValue,
     if wanted != "serialized":
         raise RegistryError(42200, f"The format {wanted[:40]!r} is not supported.")
     plan = plan_of(state, value)
-    question = Question(schema=plan.question.schema, wants_serialized=True)
+    question = SchemaQuestion(schema=plan.question.schema, wants_serialized=True)
     return await canonical_of(judging, question)
 
 
@@ -158,7 +158,7 @@ async def _lookup(state: RegistryState, judging: Judging, call: RegistryCall) ->
     return _of_version(found)
 
 
-def _same(versions: list[SchemaValue], plan: Plan, text: str) -> SchemaValue | None:
+def _same(versions: list[SchemaValue], plan: CheckPlan, text: str) -> SchemaValue | None:
     """The newest version with this schema."""
     body = plan.body(text)
     return next((one for one in reversed(versions) if one.body == body), None)
@@ -251,7 +251,7 @@ def _check_may_register(state: RegistryState, call: RegistryCall) -> bool:
 
 def _plan_to_register(
     state: RegistryState, call: RegistryCall, versions: list[SchemaValue], *, is_import: bool
-) -> Plan:
+) -> CheckPlan:
     level = "NONE" if is_import else state.level(_subject(call))
     earlier = versions if directions_of(level).is_transitive else versions[-1:]
     return plan_of(state, call, [] if level == "NONE" else earlier, level)

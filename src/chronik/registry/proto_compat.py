@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-from chronik.registry.limits import MESSAGES_MAX, Budget
+from chronik.registry.limits import MESSAGES_MAX, StepBudget
 
 __all__ = ["proto_differences"]
 
@@ -36,13 +36,13 @@ _LENGTHY: Final = ("text", "message")
 """Groups of which several values, where one is expected, are read as the last one."""
 
 
-def proto_differences(reader: Any, writer: Any, budget: Budget) -> list[str]:
+def proto_differences(reader: Any, writer: Any, budget: StepBudget) -> list[str]:
     """Why the reader cannot read all that the writer may write; empty if it can."""
     return list(_Comparison(reader, writer, budget).differences())[:MESSAGES_MAX]
 
 
 class _Comparison:
-    def __init__(self, reader: Any, writer: Any, budget: Budget) -> None:
+    def __init__(self, reader: Any, writer: Any, budget: StepBudget) -> None:
         self._budget = budget
         self._new = dict(_messages(reader, budget))
         self._old = dict(_messages(writer, budget))
@@ -116,7 +116,7 @@ class _Comparison:
         return found if found is not None and found.options.map_entry else None
 
 
-def _messages(file: Any, budget: Budget) -> Iterator[tuple[str, Any]]:
+def _messages(file: Any, budget: StepBudget) -> Iterator[tuple[str, Any]]:
     waiting = [(message.name, message) for message in reversed(file.message_type)]
     while waiting:
         budget.step()

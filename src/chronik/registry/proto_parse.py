@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
 from chronik.registry.errors import InvalidSchema
-from chronik.registry.limits import DEPTH_MAX, Budget
+from chronik.registry.limits import DEPTH_MAX, StepBudget
 from chronik.registry.proto_tokens import Tokens, quoted
 
 __all__ = ["SCALARS", "parse_proto"]
@@ -38,13 +38,13 @@ _INTEGERS: Final = frozenset(
 )
 
 
-def parse_proto(source: str, budget: Budget) -> Any:
+def parse_proto(source: str, budget: StepBudget) -> Any:
     """A FileDescriptorProto without a name."""
     return _Parser(source, budget).file()
 
 
 class _Parser:
-    def __init__(self, source: str, budget: Budget) -> None:
+    def __init__(self, source: str, budget: StepBudget) -> None:
         self._tokens = Tokens(source, budget)
         self._file = descriptor_pb2.FileDescriptorProto()
 

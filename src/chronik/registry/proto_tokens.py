@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from chronik.registry.errors import InvalidSchema
-from chronik.registry.limits import Budget
+from chronik.registry.limits import StepBudget
 
 __all__ = ["Tokens", "quoted"]
 
@@ -28,7 +28,7 @@ _LETTERS: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\
 class Tokens:
     """What is left of a file. `kind` and `text` are of the next token; at the end both are empty."""
 
-    def __init__(self, source: str, budget: Budget) -> None:
+    def __init__(self, source: str, budget: StepBudget) -> None:
         self._source = source
         self._budget = budget
         self._place = 0

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
 from chronik.registry.errors import InvalidSchema
-from chronik.registry.limits import Budget
+from chronik.registry.limits import StepBudget
 from chronik.registry.proto_parse import parse_proto
 from chronik.registry.proto_print import print_proto
 
@@ -31,7 +31,7 @@ BYTES_PER_STEP: Final = 20
 
 
 def parse_protobuf(
-    text: str, references: Mapping[str, str], budget: Budget, *, normalize: bool = False
+    text: str, references: Mapping[str, str], budget: StepBudget, *, normalize: bool = False
 ) -> tuple[Any, str]:
     """The descriptor and its canonical text. `references` are texts of other schemas by the names that
     `import` uses, each after those it needs."""
@@ -47,13 +47,13 @@ def parse_protobuf(
     return found, canonical
 
 
-def serialized(text: str, references: Mapping[str, str], budget: Budget) -> str:
+def serialized(text: str, references: Mapping[str, str], budget: StepBudget) -> str:
     """The descriptor of a schema in base64."""
     found, _ = parse_protobuf(text, references, budget)
     return base64.b64encode(found.SerializeToString(deterministic=True)).decode()
 
 
-def _read(text: str, budget: Budget) -> Any:
+def _read(text: str, budget: StepBudget) -> Any:
     budget.step(1 + len(text) // BYTES_PER_STEP)
     try:
         data = base64.b64decode(text, validate=True)
@@ -71,7 +71,7 @@ def _read(text: str, budget: Budget) -> Any:
     return file
 
 
-def _add(pool: Any, file: Any, name: str, budget: Budget) -> Any:
+def _add(pool: Any, file: Any, name: str, budget: StepBudget) -> Any:
     """The file with every type found; InvalidSchema if one is missing or anything else is wrong."""
     file.name = name
     if not (file.message_type or file.enum_type or file.service or file.extension):
@@ -103,7 +103,7 @@ def _add_built_in(pool: Any, name: str) -> None:
         pool.AddSerializedFile(descriptor.serialized_pb)
 
 
-def _says_the_same(text: str, file: Any, references: Mapping[str, str], budget: Budget) -> bool:
+def _says_the_same(text: str, file: Any, references: Mapping[str, str], budget: StepBudget) -> bool:
     """Whether a printed text is read as the descriptor that it was printed from."""
     pool = descriptor_pool.DescriptorPool()
     for name, reference in references.items():

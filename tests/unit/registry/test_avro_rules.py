@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from chronik.registry.avro import parse_avro
 from chronik.registry.avro_compat import avro_differences
 from chronik.registry.errors import InvalidSchema, TooDear
-from chronik.registry.limits import Budget
+from chronik.registry.limits import StepBudget
 
 
 def differences(reader: object, writer: object, *references: object) -> list[str]:
     known = {str(place): json.dumps(one) for place, one in enumerate(references)}
-    one, _ = parse_avro(json.dumps(reader), known, Budget())
-    other, _ = parse_avro(json.dumps(writer), known, Budget())
-    return avro_differences(one, other, Budget())
+    one, _ = parse_avro(json.dumps(reader), known, StepBudget())
+    other, _ = parse_avro(json.dumps(writer), known, StepBudget())
+    return avro_differences(one, other, StepBudget())
 
 
 def canonical(schema: object, **options: bool) -> str:
-    return parse_avro(json.dumps(schema), {}, Budget(), **options)[1]
+    return parse_avro(json.dumps(schema), {}, StepBudget(), **options)[1]
 
 
 def record(*fields: object, name: str = "R", **more: object) -> dict[str, object]:
@@ -209,9 +209,9 @@ def test_depth_and_steps_are_bounded() -> None:
     with pytest.raises(InvalidSchema, match="nests deeper"):
         canonical(schema)
     with pytest.raises(InvalidSchema):
-        parse_avro("[" * 100_000, {}, Budget())
+        parse_avro("[" * 100_000, {}, StepBudget())
     with pytest.raises(TooDear):
-        parse_avro(json.dumps(record(*(field(f"f{n}") for n in range(100)))), {}, Budget(50))
+        parse_avro(json.dumps(record(*(field(f"f{n}") for n in range(100)))), {}, StepBudget(50))
 
 
 PRIMITIVE = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "string", "bytes"])

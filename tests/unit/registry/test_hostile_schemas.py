@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from chronik.node import Node
 from chronik.registry import judging
 from chronik.registry.errors import RegistryError, TooDear
-from chronik.registry.judge import TYPES, Question, SchemaText, judge
+from chronik.registry.judge import TYPES, SchemaQuestion, SchemaText, judge
 from chronik.registry.judging import Judging
-from chronik.registry.limits import INLINE_STEPS_MAX, Budget
+from chronik.registry.limits import INLINE_STEPS_MAX, StepBudget
 from tests.unit.admin.support import Http, with_node
 
 
@@ -89,7 +89,7 @@ def test_the_loop_is_not_held(tmp_path: Path, name: str) -> None:
 
 def test_what_is_judged_on_the_loop_takes_a_moment() -> None:
     """The steps that the loop allows are a bound of time: a hundred milliseconds on a slow, busy machine."""
-    question = Question(
+    question = SchemaQuestion(
         schema=SchemaText(schema_type="JSON", text=doubling(60)),
         earlier=[(1, SchemaText(schema_type="JSON", text='{"type":"integer","minimum":1}'))],
         level="FULL",
@@ -98,7 +98,7 @@ def test_what_is_judged_on_the_loop_takes_a_moment() -> None:
     for _ in range(5):
         began = time.process_time()
         with pytest.raises(TooDear):
-            judge(question, Budget(INLINE_STEPS_MAX))
+            judge(question, StepBudget(INLINE_STEPS_MAX))
         took.append(time.process_time() - began)
     assert min(took) < 0.1
 
@@ -108,7 +108,7 @@ async def test_a_process_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPa
     apart = Judging()
     text = json.dumps({"type": "string", "description": "x" * 20_000})
     with pytest.raises(RegistryError) as refused:
-        await apart.judge(Question(schema=SchemaText(schema_type="JSON", text=text)))
+        await apart.judge(SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text)))
     assert (refused.value.error_code, apart.processes) == (42201, 1)
 
 
@@ -116,7 +116,7 @@ async def test_few_wait_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(judging, "WAITING_MAX", 2)
     apart = Judging()
     text = json.dumps({"type": "string", "description": "x" * 20_000})
-    question = Question(schema=SchemaText(schema_type="JSON", text=text))
+    question = SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text))
     found = await asyncio.gather(*(apart.judge(question) for _ in range(4)), return_exceptions=True)
     refused = [one.error_code for one in found if isinstance(one, RegistryError)]
     assert refused == [50302, 50302]
@@ -148,7 +148,7 @@ PIECES = [
 @given(st.sampled_from(sorted(TYPES)), st.lists(st.sampled_from(PIECES), max_size=60))
 def test_any_text_is_a_schema_or_is_refused(kind: str, pieces: list[str]) -> None:
     text = SchemaText(schema_type=kind, text="".join(pieces))
-    verdict = judge(Question(schema=text, earlier=[(1, text)], level="FULL"), Budget(100_000))
+    verdict = judge(SchemaQuestion(schema=text, earlier=[(1, text)], level="FULL"), StepBudget(100_000))
     assert verdict.invalid or verdict.canonical
 
 
@@ -162,8 +162,8 @@ def test_a_schema_with_changed_bytes_is_a_schema_or_is_refused(seed: int) -> Non
         chars[rng.randrange(len(chars))] = rng.choice(PIECES)
     schema = SchemaText(schema_type=kind, text="".join(chars))
     verdict = judge(
-        Question(schema=schema, earlier=[(1, SchemaText(schema_type=kind, text=text))], level="FULL"),
-        Budget(100_000),
+        SchemaQuestion(schema=schema, earlier=[(1, SchemaText(schema_type=kind, text=text))], level="FULL"),
+        StepBudget(100_000),
     )
     assert verdict.invalid or verdict.canonical
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from chronik.registry.errors import InvalidSchema, TooDear
 from chronik.registry.json_compat import json_differences
 from chronik.registry.json_schema import parse_json_schema
-from chronik.registry.limits import Budget
+from chronik.registry.limits import StepBudget
 
 
 def differences(reader: object, writer: object, **references: object) -> list[str]:
     known = {name: json.dumps(one) for name, one in references.items()}
-    budget = Budget(1_000_000)
+    budget = StepBudget(1_000_000)
     one, _ = parse_json_schema(json.dumps(reader), known, budget)
     other, _ = parse_json_schema(json.dumps(writer), known, budget)
     return json_differences(one, other, budget)
@@ -144,7 +144,7 @@ def test_what_is_no_schema(schema: object, why: str) -> None:
 )
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(InvalidSchema):
-        parse_json_schema(text, {}, Budget())
+        parse_json_schema(text, {}, StepBudget())
 
 
 def test_a_schema_that_doubles_at_each_step_is_given_up() -> None:

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from chronik.registry.errors import InvalidSchema, TooDear
-from chronik.registry.limits import Budget
+from chronik.registry.limits import StepBudget
 from chronik.registry.proto_compat import proto_differences
 from chronik.registry.protobuf import parse_protobuf, serialized
 
@@ -48,12 +48,12 @@ extend google.protobuf.FieldOptions { optional string mine = 50001; }
 
 
 def parsed(text: str, **references: str) -> object:
-    return parse_protobuf(text, {f"{name}.proto": one for name, one in references.items()}, Budget())[0]
+    return parse_protobuf(text, {f"{name}.proto": one for name, one in references.items()}, StepBudget())[0]
 
 
 def canonical(text: str, normalize: bool = False, **references: str) -> str:
     known = {f"{name}.proto": one for name, one in references.items()}
-    return parse_protobuf(text, known, Budget(), normalize=normalize)[1]
+    return parse_protobuf(text, known, StepBudget(), normalize=normalize)[1]
 
 
 def test_a_canonical_text_is_read_as_what_it_was_printed_from() -> None:
@@ -66,7 +66,7 @@ def test_a_canonical_text_is_read_as_what_it_was_printed_from() -> None:
 
 def test_a_descriptor_in_base64_is_the_same_schema() -> None:
     text = canonical(FULL, other=OTHER)
-    descriptor = serialized(text, {"other.proto": OTHER}, Budget())
+    descriptor = serialized(text, {"other.proto": OTHER}, StepBudget())
     assert canonical(descriptor, other=OTHER) == text
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(descriptor))
     assert file.message_type[0].field[2].type_name == ".acme.v1.User.AddressesEntry"
@@ -129,14 +129,14 @@ def test_what_is_no_schema(text: str, why: str) -> None:
 def test_steps_are_bounded() -> None:
     fields = "".join(f"int32 f{n} = {n + 1};" for n in range(1000))
     with pytest.raises(TooDear):
-        parse_protobuf(f'syntax = "proto3"; message M {{ {fields} }}', {}, Budget(1000))
+        parse_protobuf(f'syntax = "proto3"; message M {{ {fields} }}', {}, StepBudget(1000))
 
 
 def differences(reader: str, writer: str) -> list[str]:
     def of(text: str) -> object:
         return parsed(f'syntax = "proto3"; {text}')
 
-    return proto_differences(of(reader), of(writer), Budget())
+    return proto_differences(of(reader), of(writer), StepBudget())
 
 
 COMPATIBLE = [
@@ -185,6 +185,8 @@ def test_what_is_not_read_and_why(reader: str, writer: str, why: str) -> None:
 
 def test_a_required_field_that_is_new() -> None:
     new, old = parsed("message A { required int32 x = 1; }"), parsed("message A { optional int32 x = 1; }")
-    assert proto_differences(new, old, Budget()) == ["A.x: the reader requires it and the writer does not"]
-    assert proto_differences(new, parsed("message A { }"), Budget()) != []
-    assert proto_differences(old, new, Budget()) == []
+    assert proto_differences(new, old, StepBudget()) == [
+        "A.x: the reader requires it and the writer does not"
+    ]
+    assert proto_differences(new, parsed("message A { }"), StepBudget()) != []
+    assert proto_differences(old, new, StepBudget()) == []
