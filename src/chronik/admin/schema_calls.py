@@ -145,7 +145,7 @@ async def _answer(call: HttpCall, wanted: RegistryCall) -> RegistryAnswer:
             if not schemas.has_topic:
                 await ensure_internal_topic(context.services, SCHEMAS_TOPIC, 1)
             answer = await _ask_once(call, wanted, is_question=is_question)
-            if not answer.is_elsewhere:
+            if not (answer.is_elsewhere or (answer.is_unsure and wanted.operation not in _ONCE_ONLY)):
                 return answer
         except HttpError as error:
             if error.status != 503:

@@ -8,7 +8,7 @@ from chronik.client_state import Share
 from chronik.coordinators.journal import Journal
 from chronik.coordinators.shards import Replicas, Shards
 from chronik.metadata.store import MetadataStore
-from chronik.model import NO_LEADER, SCHEMAS_TOPIC, ErrorCode, NodeId, RequestError
+from chronik.model import NO_LEADER, SCHEMAS_TOPIC, NodeId, RequestError
 from chronik.registry.errors import RegistryError
 from chronik.registry.judging import Judging
 from chronik.registry.messages import RegistryAnswer, RegistryCall
@@ -73,9 +73,8 @@ class SchemaRegistry:
         except RegistryError as error:
             return RegistryAnswer(error_code=error.error_code, message=error.message)
         except RequestError as error:
-            if error.code is ErrorCode.policy_violation:
-                self.share.refused += 1
-            return RegistryAnswer(error_code=50001, message=f"The change is not surely written: {error}.")
+            why = f"The change is not surely written: {error}."
+            return RegistryAnswer(error_code=50001, message=why, is_unsure=True)
 
     async def run_empty(self, call: RegistryCall) -> RegistryAnswer:
         """Answer a question before anything was ever registered."""

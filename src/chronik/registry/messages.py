@@ -50,3 +50,5 @@ class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     message: str = ""
     is_elsewhere: bool = False
     """This node is not the registry, or not yet. Nothing was done."""
+    is_unsure: bool = False
+    """A change failed that the log may have."""

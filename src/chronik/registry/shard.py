@@ -83,14 +83,16 @@ class SchemaShard:
     async def write(self, records: Iterable[Record]) -> None:
         """Inside `writing`: append, wait until committed, apply. A batch is written as a whole."""
         left = list(records)
-        self._is_in_doubt = True
-        while left:
-            batch, left = left[:RECORDS_AT_ONCE], left[RECORDS_AT_ONCE:]
-            await self.journal.write(batch)
-            for key, value in batch:
-                if (found := decode(key, value)) is not None:
-                    self._state.apply(found)
-        self._is_in_doubt = False
+        try:
+            while left:
+                batch, left = left[:RECORDS_AT_ONCE], left[RECORDS_AT_ONCE:]
+                await self.journal.write(batch)
+                for key, value in batch:
+                    if (found := decode(key, value)) is not None:
+                        self._state.apply(found)
+        except BaseException:
+            self._is_in_doubt = True
+            raise
         self._account()
 
     async def _settle(self) -> None:

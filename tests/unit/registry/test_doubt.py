@@ -30,12 +30,15 @@ class Log:
         self.hangs = False
         self.is_led = True
         self.loads = 0
+        self.writes = asyncio.Event()
+        """Set once a write hangs."""
 
     async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
         if self.fails_before:
             raise RequestError(ErrorCode.not_coordinator)
         self.batches.append(bytes(build_batch([Record(key=key, value=value) for key, value in records])))
         if self.hangs:
+            self.writes.set()
             await asyncio.Event().wait()
         if self.fails_behind:
             raise RequestError(ErrorCode.coordinator_not_available)
@@ -97,6 +100,18 @@ async def test_a_client_that_leaves_while_its_schema_is_written() -> None:
     assert await register(shard, "b", '"long"') == 2
     assert await subjects(shard) == ["a", "b"]
     assert log.loads == 1
+
+
+async def test_what_is_committed_is_answered_while_a_write_is_under_way() -> None:
+    log = Log()
+    shard = shard_of(log)
+    await register(shard, "a")
+    log.hangs = True
+    writing = asyncio.create_task(register(shard, "b", '"long"'))
+    await log.writes.wait()
+    async with asyncio.timeout(5):
+        assert await subjects(shard) == ["a"]
+    writing.cancel()
 
 
 async def test_who_lost_the_lead_answers_nothing_more() -> None:
