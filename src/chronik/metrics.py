@@ -407,9 +407,11 @@ _TABLE: Final = (
         "How often there was no room for more of a kind; for producer_ids, older ones were forgotten.",
         ("kind",),
     ),
-    Metric("chronik_schema_registry_subjects", "gauge", "Subjects of the schema registry, on its leader."),
-    Metric("chronik_schema_registry_versions", "gauge", "Versions of all subjects, on its leader."),
-    Metric("chronik_schema_registry_bytes", "gauge", "Memory that they take, about, on its leader."),
+    Metric(
+        "chronik_schema_registry_subjects", "gauge", "Subjects of the schema registry; 0 but on its leader."
+    ),
+    Metric("chronik_schema_registry_versions", "gauge", "Versions of all subjects; 0 but on its leader."),
+    Metric("chronik_schema_registry_bytes", "gauge", "Memory that they take, about; 0 but on its leader."),
     Metric("chronik_schema_registry_bytes_max", "gauge", "What they may take."),
     Metric(
         "chronik_schema_registry_refused_total",

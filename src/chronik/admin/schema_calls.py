@@ -148,6 +148,8 @@ async def _answer(call: HttpCall, wanted: RegistryCall) -> RegistryAnswer:
             if not (answer.is_elsewhere or (answer.is_unsure and wanted.operation not in _ONCE_ONLY)):
                 return answer
         except HttpError as error:
+            if error.status in (401, 403):
+                raise
             if error.status != 503:
                 raise RegistryError(50003, f"The schema registry cannot be asked: {error.message}") from None
         except (RequestError, Unavailable) as error:

@@ -144,10 +144,11 @@ class NodeCollector:
 
     def _schema_registry(self) -> Iterator[Family]:
         schemas = self._context.services.schemas
-        if (held := schemas.state_here) is not None:
-            yield from _family("chronik_schema_registry_subjects", {(): held.subject_count})
-            yield from _family("chronik_schema_registry_versions", {(): held.version_count})
-            yield from _family("chronik_schema_registry_bytes", {(): held.held_bytes})
+        held = schemas.state_here
+        subjects, versions = (0, 0) if held is None else (held.subject_count, held.version_count)
+        yield from _family("chronik_schema_registry_subjects", {(): subjects})
+        yield from _family("chronik_schema_registry_versions", {(): versions})
+        yield from _family("chronik_schema_registry_bytes", {(): schemas.share.held_bytes})
         yield from _family("chronik_schema_registry_bytes_max", {(): schemas.share.bytes_max})
         yield from _family("chronik_schema_registry_refused_total", {(): schemas.share.refused})
         yield from _family("chronik_schema_registry_processes_total", {(): schemas.judging.processes})
