@@ -445,6 +445,9 @@ def test_clients_cannot_make_or_change_the_topic(tmp_path: Path) -> None:
         answer = await registry.http.post(f"/admin/topics/{SCHEMAS_TOPIC}/messages", {"value": "x"})
         assert answer.status == 400, answer.body
         assert (await registry.http.call("DELETE", f"/admin/topics/{SCHEMAS_TOPIC}")).status == 400
+        assert (await registry.http.get("/admin/topics")).json == []
+        (listed,) = (await registry.http.get("/admin/topics?internal=true")).json
+        assert (listed["name"], listed["is_internal"]) == (SCHEMAS_TOPIC, True)
 
     with_registry(tmp_path, work)
 
