@@ -90,6 +90,8 @@ class Dialect:
     name, errors have a form of their own."""
 
     failure: Callable[[int, Failure], Content]
+    failure_type: type
+    """What `failure` makes, for the description."""
 
 
 Function: TypeAlias = Callable[[HttpCall], Awaitable[Any]]

@@ -91,15 +91,19 @@ def shown(value: object) -> Content:
 _CODES: Final = {400: 400, 401: 40101, 403: 40301, 404: 404, 503: 50302, 504: 50002, 500: 50001}
 
 
+class SchemaFailure(msgspec.Struct, frozen=True):
+    """An error as Confluent's registry says it."""
+
+    error_code: int
+    message: str
+
+
 def _failure(status: int, failure: Failure) -> Content:
-    """As Confluent's registry says it: a number and a sentence."""
     code = int(failure.code) if failure.code.isdecimal() else _CODES.get(status, status)
-    return Content(
-        msgspec.json.encode({"error_code": code, "message": failure.message}), MEDIA_TYPE, status=status
-    )
+    return Content(msgspec.json.encode(SchemaFailure(code, failure.message)), MEDIA_TYPE, status=status)
 
 
-_CONFLUENT: Final = Dialect(failure=_failure)
+_CONFLUENT: Final = Dialect(failure=_failure, failure_type=SchemaFailure)
 _Declare: TypeAlias = Callable[..., Callable[[Function], HttpEndpoint]]
 reading: Final[_Declare] = partial(
     endpoint, media_type=MEDIA_TYPE, access=HttpAccess.STATUS, dialect=_CONFLUENT
