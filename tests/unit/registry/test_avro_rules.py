@@ -221,7 +221,8 @@ def union_of(branches: list[Any]) -> list[Any]:
     def label(one: Any) -> str:
         return one if isinstance(one, str) else str(one.get("name", one["type"]))
 
-    return list({label(one): one for one in branches if not isinstance(one, list)}.values())
+    found = list({label(one): one for one in branches if not isinstance(one, list)}.values())
+    return found or ["null"]  # of an empty union there is no datum
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
