@@ -13,6 +13,65 @@ __all__ = ["DEFECTS"]
 
 DEFECTS: Final = (
     Plant(
+        "the highest id is forgotten with its schema",
+        "H06",
+        "registry/operations.py",
+        "            records = [_last_id(state), *records, ",
+        "            records = [*records, ",
+        ("tests/unit/registry/test_registry_http.py::test_no_id_is_given_twice_however_much_was_deleted",),
+        is_quick=True,
+    ),
+    Plant(
+        "a registration whose answer failed was not made",
+        "H06",
+        "registry/shard.py",
+        "            self._is_in_doubt = True\n",
+        "",
+        (
+            "tests/unit/registry/test_doubt.py::test_a_write_that_is_in_the_log_counts_though_it_failed",
+            "tests/unit/registry/test_doubt.py::test_a_client_that_leaves_while_its_schema_is_written",
+        ),
+        is_quick=True,
+    ),
+    Plant(
+        "a schema is registered by what held when it was judged",
+        "H06",
+        "registry/operations.py",
+        "            if again != plan or",
+        "            if False and again != plan or",
+        ("tests/unit/registry/test_registry_http.py::test_many_at_once_get_ids_of_their_own",),
+        is_quick=True,
+    ),
+    Plant(
+        "records that hold themselves match",
+        "H06",
+        "registry/avro_compat.py",
+        "            if not changed and known == len(self._records):\n",
+        "            if known >= 0:\n",
+        (
+            "tests/unit/registry/test_avro_rules.py"
+            "::test_a_record_that_holds_itself_deep_down_is_compared_to_its_end",
+        ),
+        is_quick=True,
+    ),
+    Plant(
+        "a oneOf takes what one of its branches takes",
+        "H06",
+        "registry/json_compat.py",
+        '        if kind == "oneOf" and',
+        '        if kind == "none" and',
+        ("tests/unit/registry/test_json_rules.py::test_what_is_not",),
+        is_quick=True,
+    ),
+    Plant(
+        "a new leader begins without the log",
+        "H06",
+        "registry/shard.py",
+        "            _apply_batch(self._state, batch)\n",
+        "            return\n",
+        ("tests/cluster/test_schema_registry.py::test_no_id_is_given_twice_when_the_leader_dies",),
+    ),
+    Plant(
         "what a deposed leader uploaded counts",
         "L06",
         "metadata/state.py",

@@ -38,6 +38,7 @@ from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, NodeId, Top
 from chronik.objects.door import ObjectDoor
 from chronik.objects.opening import ObjectStoreOptions, open_objects
 from chronik.open_files import FileBudget
+from chronik.registry.coordinator import SchemaRegistry
 from chronik.replication.ack_sender import AckSender
 from chronik.replication.context import ReplicaContext
 from chronik.replication.feed import FollowerFeed
@@ -348,21 +349,24 @@ def build_links(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinators:
-    """Both coordinators; a marker that one writes ends what the other holds open."""
+    """All coordinators; a marker that one writes ends what another holds open."""
 
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_verifier: TransactionVerifier
+    schemas: SchemaRegistry
     peers: BrokerPeers
 
     def start(self) -> None:
         """Load what this node leads, now and whenever that changes."""
         self.groups.start()
         self.transactions.start()
+        self.schemas.start()
 
     async def stop(self) -> None:
         await self.groups.stop()
         await self.transactions.stop()
+        await self.schemas.stop()
         await self.peers.close()
 
 
@@ -409,7 +413,16 @@ def build_coordinators(
     verifier = TransactionVerifier(
         node_id=settings.node_id, metadata=metadata, coordinator=transactions, peers=peers
     )
-    return Coordinators(groups=groups, transactions=transactions, transaction_verifier=verifier, peers=peers)
+    schemas = SchemaRegistry(
+        metadata=metadata, replicas=replicas, now_ms=now_ms, bytes_max=settings.schema_registry_bytes_max
+    )
+    return Coordinators(
+        groups=groups,
+        transactions=transactions,
+        transaction_verifier=verifier,
+        schemas=schemas,
+        peers=peers,
+    )
 
 
 def _topic_config(metadata: MetadataStore, settings: Settings, topic: str) -> TopicConfig:

@@ -196,6 +196,13 @@ class Settings:
         minimum=_MIB,
         maximum=_INT64_MAX,
     )
+    schema_registry_bytes_max: int = _setting(
+        64 * _MIB,
+        "memory for what the schema registry holds, on the node that leads it; with less left than a new "
+        "schema takes, it is refused",
+        minimum=_MIB,
+        maximum=_INT64_MAX,
+    )
     metadata_bytes_max: int = _setting(
         METADATA_BYTES_MAX,
         "what clients may make the cluster's metadata grow to: topics, partitions, configs, users, ACLs, "

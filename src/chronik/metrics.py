@@ -416,6 +416,22 @@ _TABLE: Final = (
         ("kind",),
     ),
     Metric(
+        "chronik_schema_registry_subjects", "gauge", "Subjects of the schema registry; 0 but on its leader."
+    ),
+    Metric("chronik_schema_registry_versions", "gauge", "Versions of all subjects; 0 but on its leader."),
+    Metric("chronik_schema_registry_bytes", "gauge", "Memory that they take, about; 0 but on its leader."),
+    Metric("chronik_schema_registry_bytes_max", "gauge", "What they may take."),
+    Metric(
+        "chronik_schema_registry_refused_total",
+        "counter",
+        "Schemas that were refused because there was no room for them.",
+    ),
+    Metric(
+        "chronik_schema_registry_processes_total",
+        "counter",
+        "Schemas that were too large or too dear for the node's event loop and judged in a process.",
+    ),
+    Metric(
         "chronik_metadata_bytes",
         "gauge",
         "Size of the cluster's metadata, about: topics, partitions, configs, users, ACLs, quotas, tokens.",

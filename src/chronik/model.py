@@ -32,6 +32,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "REMOTE_CACHE_BYTES",
     "REMOTE_READ_BYTES_MAX",
+    "SCHEMAS_TOPIC",
     "WITHOUT_EFFECT",
     "ChronikError",
     "ErrorCode",
@@ -67,7 +68,11 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 WITHOUT_EFFECT: Final = "Without effect"
 """How the documentation of a config begins that is taken, stored and shown but changes nothing."""
 
-_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+SCHEMAS_TOPIC: Final = "_schemas"
+"""What the schema registry holds, under the name that Confluent's has."""
+_INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", SCHEMAS_TOPIC}
+)
 _OWN_TOPICS: Final = "__chronik_"
 AUDIT_TOPIC: Final = "__chronik_audit"
 """Who did what: nodes alone write it, and it expires like any other topic."""

@@ -318,6 +318,7 @@ class _Parts:
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             transaction_verifier=coordinators.transaction_verifier,
+            schemas=coordinators.schemas,
         )
         self.dispatcher = Dispatcher(all_handlers(), self.services)
         self.listener = KafkaListener(

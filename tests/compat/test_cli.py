@@ -312,3 +312,48 @@ def test_a_bench_measures_what_it_sent(cli: Cli, topic: str) -> None:
     assert code == 0
     assert "p99.9" in out
     assert "█" in out
+
+
+def test_schemas_are_registered_checked_shown_and_deleted(cli: Cli, topic: str, tmp_path: Path) -> None:
+    """H06"""
+
+    def record(*fields: str) -> str:
+        made = [{"name": name, "type": "int"} for name in fields]
+        return json.dumps({"type": "record", "name": "Order", "fields": made})
+
+    subject, avro, proto = f"{topic}-value", tmp_path / "order.avsc", tmp_path / "m.proto"
+    avro.write_text(record("a"))
+    proto.write_text('syntax = "proto3"; message M { int32 x = 1; }')
+    schema_id = int(cli("schema", "register", subject, str(avro)))
+    assert cli("schema", "register", subject, "-", "--type", "avro", stdin=record("a")) == f"{schema_id}\n"
+    assert json.loads(cli("schema", "get", subject))["fields"] == [{"name": "a", "type": "int"}]
+    assert cli.json("schema", "get", str(schema_id), "--id") == {"schema": record("a").replace(" ", "")}
+    avro.write_text(record("a", "b"))
+    code, out, _ = cli.run("schema", "check", subject, str(avro))
+    assert (code, "/b: the reader's field has no default" in out) == (1, True)
+    code, _, err = cli.run("schema", "register", subject, str(avro))
+    assert (code, "incompatible with an earlier schema" in err) == (2, True)
+    avro.write_text(record())
+    assert cli("schema", "check", subject, str(avro)) == f"the schema is compatible with those of {subject}\n"
+    cli("schema", "register", subject, str(avro))
+    cli("schema", "register", f"{topic}/m.proto", str(proto))
+    using = tmp_path / "n.proto"
+    using.write_text('syntax = "proto3"; import "m.proto"; message N { M m = 1; }')
+    cli("schema", "register", topic, str(using), "-r", f"m.proto={topic}/m.proto:1")
+    assert "M m = 1;" in cli("schema", "get", topic)
+    listed = {one["subject"]: one for one in cli.json("schema", "list")}
+    assert (listed[subject]["version"], listed[f"{topic}/m.proto"]["schemaType"]) == (2, "PROTOBUF")
+    assert [one["version"] for one in cli.json("schema", "list", subject)] == [1, 2]
+    assert subject in cli("schema", "list")
+    assert cli("schema", "delete", subject, "--version", "1") == f"deleted of {subject}: version 1\n"
+    cli("schema", "delete", subject)
+    assert cli("schema", "delete", subject, "--permanent") == f"deleted of {subject}: version 1, 2\n"
+    for arguments, sentence in (
+        (("get", subject), "not found"),
+        (("list", subject), "there is no subject"),
+        (("register", subject, "-"), "--type avro, json or protobuf"),
+        (("register", subject, str(avro), "-r", "x"), "NAME=SUBJECT:VERSION"),
+        (("register", subject, str(tmp_path / "none.avsc")), "cannot be read"),
+    ):
+        code, _, err = cli.run("schema", *arguments)
+        assert (code, sentence in err) == (2, True), err

@@ -18,11 +18,13 @@ from tests.compat.test_readme import ROOT, run
 from tests.node import ChronikNode
 
 DOCUMENTED = "127.0.0.1:9092"
+DOCUMENTED_HTTP = "127.0.0.1:6092"
 PAGES = {
     "DEVELOPERS": ["ada {", "eve {", "12.5", "billing", "23.5"],
     "OPERATORS": ["orders-copy"],
     "DATA_ENGINEERS": ["ada", "20.5"],
     "PERFORMANCE": ["p99"],
+    "SCHEMAS": ["the writer lacks it", "AVRO", '"name": "total"'],
 }
 """The pages whose blocks all run, with what must be in what they print."""
 NOT_RUN = {"CONCEPTS": set(), "COMPARISON": set(), "MIGRATING": {"sh"}}
@@ -65,6 +67,7 @@ def test_a_page_runs(page: str, node: ChronikNode, tmp_path: Path) -> None:
     assert found
     assert {language for language, _ in found} <= {"sh", "python"}
     script = "".join(as_shell(language, code) for language, code in found).replace(DOCUMENTED, node.bootstrap)
+    script = script.replace(DOCUMENTED_HTTP, f"127.0.0.1:{node.settings['http_port']}")
     said = run(
         script,
         tmp_path,

@@ -21,7 +21,15 @@ CLOSED: dict[str, Any] = {"authorizer": True, "super_users": "User:admin", "admi
 QUERIES = {one.name for one in ENDPOINTS if one.path.startswith("/_") or one.path.endswith("/_search")}
 """They would start the query processes, and their rights are those of other endpoints."""
 
-OTHERS = {"delete_topic", "revoke_key", "unsubscribe_metrics", "make_key", "session", "log_in", "log_out"}
+OTHERS = {
+    *("delete_topic", "revoke_key", "unsubscribe_metrics", "make_key", "session", "log_in", "log_out"),
+    *(
+        "delete_subject",
+        "delete_schema_version",
+        "delete_subject_schema_config",
+        "delete_subject_schema_mode",
+    ),
+}
 
 
 async def made(http: Http, name: str, *, read_only: bool = False) -> dict[str, str]:

@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,7 @@ from chronik.spark.jobs.archive import ArchiveOptions, archive
 from chronik.spark.jobs.compact import CompactOptions, compact
 from chronik.spark.jobs.index import IndexOptions, index, read_manifest
 from chronik.spark.options import connect_options
+from tests.node import ChronikNode
 from tests.spark.processes import wait_for
 from tests.spark.topics import Topics
 
@@ -169,14 +171,33 @@ class Registry(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def registry() -> Iterator[str]:
+@pytest.fixture(params=["foreign", "own"])
+def registry(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "own":
+        yield from own_registry(request.getfixturevalue("node"))
+        return
     with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def own_registry(node: ChronikNode) -> Iterator[str]:
+    """The node's own, with the same schemas (H06)."""
+    address = f"http://127.0.0.1:{node.settings['http_port']}"
+
+    def send(method: str, path: str, body: object) -> Any:
+        asked = urllib.request.Request(f"{address}{path}", json.dumps(body).encode(), method=method)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    send("PUT", "/config/numbered-value", {"compatibility": "NONE"})
+    for schema_id, schema in SCHEMAS.items():
+        made = send("POST", "/subjects/numbered-value/versions", {"schema": json.dumps(schema)})
+        assert made == {"id": schema_id}
+    yield address
 
 
 def avro(schema_id: int, datum: dict[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -36,6 +37,8 @@ PIECE_BYTES: Final = 256 * 1024
 SWALLOW_SECONDS: Final = 1.0
 PROBES_ONLY: Final = "probes_only"
 """Set in the state of a connection that was admitted for probes only."""
+_SLASH: Final = "\0"
+"""Stands for a slash within a name while a path is matched."""
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -73,7 +76,7 @@ class AdminApp:
 
     async def _answer(self, scope: Scope, request: Request) -> Response:
         endpoint, path = self._find(scope)
-        request.state.template = endpoint.path
+        request.state.endpoint = endpoint
         if endpoint.access is not HttpAccess.HEALTH and scope.get("state", {}).get(PROBES_ONLY):
             raise HttpError(
                 503,
@@ -131,8 +134,9 @@ class AdminApp:
         if status in (401, 403):
             principal = getattr(request.state, "principal", ANONYMOUS)
             # A stranger chooses paths as it likes: they would be as many entries.
-            is_stranger = principal == ANONYMOUS
-            resource = getattr(request.state, "template", "") if is_stranger else _resource(request)
+            endpoint: HttpEndpoint | None = getattr(request.state, "endpoint", None)
+            template = "" if endpoint is None else endpoint.path
+            resource = template if principal == ANONYMOUS else _resource(request)
             audit = self._context.security.audit
             audit.denied(principal, host_of(request), "http", request.method, resource)
 
@@ -144,10 +148,12 @@ class AdminApp:
 
     def _find(self, scope: Scope) -> tuple[HttpEndpoint, Mapping[str, str]]:
         allowed: list[str] = []
+        escaped = _with_escaped_slashes(scope)
         for route, endpoint in self._routes:
-            match, child = route.matches(scope)
+            match, child = route.matches(scope if endpoint.dialect is None else escaped)
             if match is Match.FULL:
-                return endpoint, child["path_params"]
+                names = child["path_params"]
+                return endpoint, {name: value.replace(_SLASH, "/") for name, value in names.items()}
             if match is Match.PARTIAL:
                 allowed.append(endpoint.method)
         if allowed:
@@ -164,7 +170,20 @@ class AdminApp:
         if status == 500:
             log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         headers = error.headers if isinstance(error, HttpError) else {}
+        endpoint: HttpEndpoint | None = getattr(request.state, "endpoint", None)
+        if endpoint is not None and endpoint.dialect is not None:
+            content = endpoint.dialect.failure(status, failure)
+            return _response(content.body, content.media_type, content.status, headers)
         return _response(msgspec.json.encode(failure), "application/json", status, headers)
+
+
+def _with_escaped_slashes(scope: Scope) -> Scope:
+    """The scope with a path in which a slash that was sent as %2F separates nothing."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2f" not in raw.lower():
+        return scope
+    parts = (unquote_to_bytes(part).decode(errors="replace") for part in raw.split(b"?")[0].split(b"/"))
+    return {**scope, "path": "/".join(part.replace(_SLASH, "").replace("/", _SLASH) for part in parts)}
 
 
 def _resource(request: Request) -> str:

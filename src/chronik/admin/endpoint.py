@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
-from chronik.admin.errors import HttpError, sentence
+from chronik.admin.errors import Failure, HttpError, sentence
 from chronik.server.access import Access
 from chronik.server.gate import Needs
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from chronik.admin.callers import Caller
     from chronik.admin.context import AdminContext
 
-__all__ = ["Content", "FileContent", "HttpAccess", "HttpCall", "HttpEndpoint", "endpoint"]
+__all__ = [
+    "Content",
+    "Dialect",
+    "FileContent",
+    "Function",
+    "HttpAccess",
+    "HttpCall",
+    "HttpEndpoint",
+    "endpoint",
+]
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 
@@ -75,6 +84,16 @@ class HttpCall:
         return self.caller.access
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an API differs that clients know from elsewhere: unknown parameters are ignored, `%2F` is part of a
+    name, errors have a form of their own."""
+
+    failure: Callable[[int, Failure], Content]
+    failure_type: type
+    """What `failure` makes, for the description."""
+
+
 Function: TypeAlias = Callable[[HttpCall], Awaitable[Any]]
 About: TypeAlias = Callable[[Any], Iterable[str]]
 """Names in a body, for the audit log: never anything else that the body says."""
@@ -102,6 +121,8 @@ class HttpEndpoint:
     quota: str | None = None
     """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
     (consumer_byte_rate)."""
+    dialect: Dialect | None = None
+    """Of an API that is not chronik's own."""
 
     about: About | None = None
     """What a body names besides the path; None if the path says it all."""
@@ -128,6 +149,8 @@ class HttpEndpoint:
         if self.query is None:
             return None
         known = {one.encode_name for one in msgspec.structs.fields(self.query)}
+        if self.dialect is not None:
+            given = {name: value for name, value in given.items() if name in known}
         if unknown := sorted(set(given) - known):
             raise HttpError(
                 400,
@@ -166,6 +189,7 @@ def endpoint(
     always: bool = False,
     quota: str | None = None,
     about: About | None = None,
+    dialect: Dialect | None = None,
 ) -> Callable[[Function], HttpEndpoint]:
     def declare(function: Function) -> HttpEndpoint:
         return HttpEndpoint(
@@ -184,6 +208,7 @@ def endpoint(
             always=always,
             quota=quota,
             about=about,
+            dialect=dialect,
         )
 
     return declare

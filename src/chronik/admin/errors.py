@@ -9,6 +9,7 @@ import msgspec
 
 from chronik.model import ChronikError, ErrorCode, RequestError, StorageError, Unavailable
 from chronik.query.messages import QueryError
+from chronik.registry.errors import RegistryError
 
 __all__ = ["Failure", "HttpError", "failure_of", "sentence"]
 
@@ -75,6 +76,8 @@ def failure_of(error: Exception) -> tuple[int, Failure]:
         case RequestError():
             message = error.message or error.code.name.replace("_", " ")
             return _STATUS.get(error.code, 400), Failure(error.code.name, sentence(message))
+        case RegistryError():
+            return error.status, Failure(str(error.error_code), error.message)
         case Unavailable():
             return 503, Failure("unavailable", sentence(str(error)))
         case StorageError():

@@ -18,7 +18,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 def describe(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
-    types: list[Any] = [Failure]
+    types: list[Any] = [Failure, *{one.dialect.failure_type for one in endpoints if one.dialect is not None}]
     for one in endpoints:
         types += [part for part in (one.query, one.body, one.answer) if part is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -33,7 +33,7 @@ def describe(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
             "title": "chronik",
             "version": __version__,
             "description": "Administration, data access and figures of a chronik node. Every error is JSON "
-            "with `code` and `message`.",
+            "with `code` and `message`; the schema registry's have `error_code` and `message`.",
         },
         "paths": paths,
         "components": {
@@ -47,7 +47,9 @@ def describe(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
 
 
 def _operation(one: HttpEndpoint, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
-    failure = {"content": {"application/json": {"schema": by_type[id(Failure)]}}}
+    kind = Failure if one.dialect is None else one.dialect.failure_type
+    media_type = "application/json" if one.dialect is None else one.media_type
+    failure = {"content": {media_type: {"schema": by_type[id(kind)]}}}
     answer: dict[str, Any] = {"description": one.summary}
     if one.answer is not None:
         answer["content"] = {"application/json": {"schema": by_type[id(one.answer)]}}

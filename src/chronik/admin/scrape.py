@@ -124,6 +124,7 @@ class NodeCollector:
         yield from _family("chronik_client_state_bytes", {(one.kind,): one.held_bytes for one in shares})
         yield from _family("chronik_client_state_bytes_max", {(one.kind,): one.bytes_max for one in shares})
         yield from _family("chronik_client_state_refused_total", {(one.kind,): one.refused for one in shares})
+        yield from self._schema_registry()
         telemetry = self._context.services.telemetry
         yield from _family("chronik_telemetry_clients", {(): len(telemetry)})
         pushes = {(code.name,): count for code, count in telemetry.pushes.items()}
@@ -140,6 +141,17 @@ class NodeCollector:
         yield from _family("chronik_audit_entries_total", {(): self._context.audit.written})
         yield from _family("chronik_audit_waiting_entries", {(): len(audit)})
         yield from _family("chronik_audit_dropped_total", {(): audit.dropped})
+
+    def _schema_registry(self) -> Iterator[Family]:
+        schemas = self._context.services.schemas
+        held = schemas.state_here
+        subjects, versions = (0, 0) if held is None else (held.subject_count, held.version_count)
+        yield from _family("chronik_schema_registry_subjects", {(): subjects})
+        yield from _family("chronik_schema_registry_versions", {(): versions})
+        yield from _family("chronik_schema_registry_bytes", {(): schemas.share.held_bytes})
+        yield from _family("chronik_schema_registry_bytes_max", {(): schemas.share.bytes_max})
+        yield from _family("chronik_schema_registry_refused_total", {(): schemas.share.refused})
+        yield from _family("chronik_schema_registry_processes_total", {(): schemas.judging.processes})
 
     def _wal(self) -> Iterator[Family]:
         store = self._context.store

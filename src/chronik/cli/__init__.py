@@ -39,6 +39,7 @@ GROUPS: Final = (
     "quota",
     "search",
     "sql",
+    "schema",
     "pipeline",
     "config",
     "check",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chronik.model import SCHEMAS_TOPIC
+
 OLD: Final = "old"
 NEW: Final = "new"
 MAIN_CLASS: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -26,7 +28,9 @@ OWN_TOPICS: Final = (
 )
 """MirrorMaker's topics on the new side; nobody needs them when the migration is over."""
 
-TOPICS_EXCLUDED: Final = (r"mm2.*\.internal", r".*\.checkpoints\.internal", r".*\.replica", "__.*")
+TOPICS_EXCLUDED: Final = (
+    *(r"mm2.*\.internal", r".*\.checkpoints\.internal", r".*\.replica", "__.*", SCHEMAS_TOPIC),
+)
 GROUPS_EXCLUDED: Final = ("console-consumer-.*", "connect-.*", "__.*")
 
 _REQUEST_BYTES_MAX: Final = 32 << 20

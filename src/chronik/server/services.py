@@ -19,6 +19,7 @@ from chronik.metadata.state import ClusterState
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import Limits, NodeId
+from chronik.registry.coordinator import SchemaRegistry
 from chronik.replication.manager import ReplicaManager
 from chronik.security.quotas import Quotas
 from chronik.server.audit import AuditTrail
@@ -80,6 +81,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_verifier: TransactionVerifier
+    schemas: SchemaRegistry
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.spawn(work, "the rest of a request")

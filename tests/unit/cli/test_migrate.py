@@ -149,7 +149,7 @@ def test_a_password_reaches_mirrormaker_as_it_was_written(tmp_path: Path) -> Non
 def test_internal_topics_are_never_chosen() -> None:
     every = choice(".*", TOPICS_EXCLUDED)
     assert every.takes("orders")
-    for name in ("__consumer_offsets", "mm2-offsets.old.internal", "old.checkpoints.internal"):
+    for name in ("_schemas", "__consumer_offsets", "mm2-offsets.old.internal", "old.checkpoints.internal"):
         assert not every.takes(name)
     assert not choice("orders", TOPICS_EXCLUDED).takes("orders2")
 

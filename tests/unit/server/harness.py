@@ -177,6 +177,7 @@ class Harness:
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             transaction_verifier=coordinators.transaction_verifier,
+            schemas=coordinators.schemas,
         )
         self.dispatcher = Dispatcher(
             all_handlers() if handlers is None else handlers, self.services, strict=True

@@ -56,7 +56,8 @@ async def docs_page(_call: HttpCall) -> Content:
         "<title>chronik HTTP API</title><link rel=stylesheet href=/console/docs.css>"
         "<h1>chronik HTTP API</h1>"
         "<p>Also as <a href=/openapi.json>OpenAPI</a>. Errors are JSON with <code>code</code> and "
-        f"<code>message</code>.</p>{''.join(parts)}</html>"
+        "<code>message</code>; the schema registry's have <code>error_code</code>.</p>"
+        f"{''.join(parts)}</html>"
     )
     return Content(page.encode(), "text/html; charset=utf-8")
 

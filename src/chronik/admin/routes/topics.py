@@ -15,7 +15,14 @@ from chronik.admin.visible import allowed_on, visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.metadata.durability import DurabilityPromise
 from chronik.metadata.values import Topic
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import (
+    ChronikError,
+    ErrorCode,
+    NodeId,
+    RequestError,
+    TopicPartition,
+    is_internal_topic,
+)
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import may_create
 from chronik.server.gate import asks
@@ -99,7 +106,7 @@ async def topics(call: HttpCall) -> list[TopicView]:
     wanted = [
         context.state.topics[name]
         for name in visible_topics(call)
-        if call.query.internal or not name.startswith("__")
+        if call.query.internal or not _is_internal(name)
     ]
     offsets = await _remote_offsets(context, wanted)
     return [view(context, topic, offsets) for topic in wanted]
@@ -162,6 +169,10 @@ async def delete_topic(call: HttpCall) -> TopicDeletedBody:
     return TopicDeletedBody(topic.name, str(topic.topic_id))
 
 
+def _is_internal(name: str) -> bool:
+    return name.startswith("__") or is_internal_topic(name)
+
+
 def config_text(value: str | float) -> str:
     """A config's value as Kafka writes it, whatever JSON type it came as."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -188,7 +199,7 @@ def view(context: AdminContext, topic: Topic, remote: Mapping[TopicPartition, tu
     return TopicView(
         name=topic.name,
         topic_id=str(topic.topic_id),
-        is_internal=topic.name.startswith("__"),
+        is_internal=_is_internal(topic.name),
         replication_factor=len(topic.partitions[0].replicas),
         partition_count=len(topic.partitions),
         message_count=_sum(spans),

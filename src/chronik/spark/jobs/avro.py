@@ -1,7 +1,9 @@
 """Avro values in the registry's framing: a zero byte, four bytes of schema id, the datum.
 
-Schemas come from a registry with the usual REST interface (`GET /schemas/ids/<id>`). A datum is decoded by
-its writer's schema and goes on as JSON text into the schema that all writers' schemas together make.
+Schemas come from a registry with the usual REST interface (`GET /schemas/ids/<id>`), as every chronik node
+serves it. Its address may hold who asks: `http://user:password@host:port`, or `http://:KEY@host:port` with an
+API key. A datum is decoded by its writer's schema and goes on as JSON text into the schema that all writers'
+schemas together make.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -42,7 +45,8 @@ FRAME_BYTES: Final = 5
 TIMEOUT_S: Final = 10
 DECIMAL_DIGITS_MAX: Final = 38
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
-_NO_SCHEMA: Final = (OSError, ValueError, KeyError, TypeError, RecursionError)
+REFERENCES_MAX: Final = 200
+_NO_SCHEMA: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """A registry that is not there, or answers something else."""
 _PRIMITIVES: Final[Mapping[str, Callable[[], DataType]]] = {
     "boolean": BooleanType,
@@ -64,11 +68,64 @@ _LOGICAL: Final[Mapping[str, Callable[[], DataType]]] = {
 }
 
 
+class Referring(NamedTuple):
+    """A schema with those that it refers to, each behind those that it needs itself."""
+
+    schema: Any
+    references: tuple[Any, ...]
+
+
+class _Registry:
+    """The address of a registry, without who asks: that is nobody's business who reads an error."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+        self.base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        self._headers: dict[str, str] = {}
+        if user:
+            proof = base64.b64encode(f"{user}:{password}".encode()).decode()
+            self._headers = {"Authorization": f"Basic {proof}"}
+        elif password:
+            self._headers = {"Authorization": f"Bearer {password}"}
+
+    def get(self, url: str) -> Any:
+        """The schema that is found there, with what it refers to."""
+        found = self._answer(url)
+        schema = json.loads(found["schema"])
+        gathered: dict[tuple[str, int], Any] = {}
+        self._gather(found, gathered)
+        return Referring(schema, tuple(gathered.values())) if gathered else schema
+
+    def _answer(self, url: str) -> Any:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=self._headers), timeout=TIMEOUT_S
+        ) as answer:
+            data = answer.read(ANSWER_BYTES_MAX + 1)
+        if len(data) > ANSWER_BYTES_MAX:
+            raise ValueError(f"an answer has at most {ANSWER_BYTES_MAX} bytes")
+        return json.loads(data)
+
+    def _gather(self, found: Any, gathered: dict[tuple[str, int], Any], depth: int = 0) -> None:
+        for one in found.get("references") or ():
+            subject, version = str(one["subject"]), int(one["version"])
+            if (subject, version) in gathered:
+                continue
+            if depth > REFERENCES_MAX or len(gathered) >= REFERENCES_MAX:
+                raise ValueError(f"a schema refers to at most {REFERENCES_MAX} others")
+            subject_path = quote(subject, safe="")
+            inner = self._answer(f"{self.base}/subjects/{subject_path}/versions/{version}?deleted=true")
+            self._gather(inner, gathered, depth + 1)
+            gathered[subject, version] = json.loads(inner["schema"])
+
+
 def fetch_schema(registry: str, schema_id: int) -> Any:
     """None if the registry has no such schema. ChronikError if it cannot be asked."""
-    url = f"{registry.rstrip('/')}/schemas/ids/{schema_id}"
+    asked = _Registry(registry)
+    url = f"{asked.base}/schemas/ids/{schema_id}"
     try:
-        return _get_schema(url)
+        return asked.get(url)
     except urllib.error.HTTPError as error:
         if error.code == 404:
             return None
@@ -77,26 +134,30 @@ def fetch_schema(registry: str, schema_id: int) -> Any:
         raise ChronikError(f"the registry cannot be asked at {url}: {error}") from error
 
 
-def _get_schema(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-        data = answer.read(ANSWER_BYTES_MAX + 1)
-    if len(data) > ANSWER_BYTES_MAX:
-        raise ValueError(f"an answer has at most {ANSWER_BYTES_MAX} bytes")
-    return json.loads(json.loads(data)["schema"])
-
-
 def record_type(schema: Any) -> StructType | str:
     """The columns of an Avro schema, or why its data cannot be columns.
 
     Whoever may register schemas may register any. One of them must cost its own records, not the job.
     """
     try:
-        found = spark_type(schema)
-        if _may_be_empty_in_arrays(schema, {}):
+        whole, references = schema if isinstance(schema, Referring) else (schema, ())
+        named: dict[str, Any] = {}
+        for one in references:
+            spark_type(one, named)
+        found = spark_type(whole, named)
+        if _may_be_empty_in_arrays([*references, whole], {}):
             return "has arrays of elements without bytes, of which a few bytes can hold any number"
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         return f"cannot be columns ({type(error).__name__})"
     return found if isinstance(found, StructType) else f"is a {found.typeName()}, not a record"
+
+
+def _note(schema: Mapping[str, Any], named: dict[str, Any]) -> None:
+    """Remember a type by its name, alone and with its namespace."""
+    if "name" in schema:
+        named[schema["name"]] = schema
+        if schema.get("namespace"):
+            named[f"{schema['namespace']}.{schema['name']}"] = schema
 
 
 def _may_be_empty_in_arrays(schema: Any, named: dict[str, Any]) -> bool:
@@ -104,8 +165,7 @@ def _may_be_empty_in_arrays(schema: Any, named: dict[str, Any]) -> bool:
         return any(_may_be_empty_in_arrays(branch, named) for branch in schema)
     if not isinstance(schema, Mapping):
         return False
-    if "name" in schema:
-        named[schema["name"]] = schema
+    _note(schema, named)
     if schema["type"] == "array" and _takes_no_byte(schema["items"], named):
         return True
     inner = [field["type"] for field in schema.get("fields", ())]
@@ -137,8 +197,7 @@ def spark_type(schema: Any, named: dict[str, Any] | None = None) -> DataType:
     if isinstance(schema, str):
         return _PRIMITIVES[schema]() if schema in _PRIMITIVES else spark_type(named[schema], named)
     kind = schema["type"]
-    if "name" in schema:
-        named[schema["name"]] = schema
+    _note(schema, named)
     logical = schema.get("logicalType")
     if logical == "decimal":
         precision, scale = schema["precision"], schema.get("scale", 0)
@@ -167,6 +226,17 @@ def as_json(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
+def _parsed(schema: Any) -> Any:
+    import fastavro
+
+    if not isinstance(schema, Referring):
+        return fastavro.parse_schema(schema)
+    named: dict[str, Any] = {}
+    for one in schema.references:
+        fastavro.parse_schema(one, named_schemas=named)
+    return fastavro.parse_schema(schema.schema, named_schemas=named)
+
+
 def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | None, str | None]]:
     """A function from a value to its JSON text, or to the reason why it has none."""
     parsed: dict[int, Any] = {}
@@ -189,7 +259,7 @@ def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | 
             return None, f"schema {schema_id} {why}"
         try:
             if schema_id not in parsed:
-                parsed[schema_id] = fastavro.parse_schema(schemas[schema_id])
+                parsed[schema_id] = _parsed(schemas[schema_id])
             datum = fastavro.schemaless_reader(io.BytesIO(value[FRAME_BYTES:]), parsed[schema_id], None)
             return json.dumps(datum, default=as_json), None
         except Exception as error:  # whatever the decoder makes of bytes that are something else
@@ -200,9 +270,10 @@ def decoder(schemas: Mapping[int, Any]) -> Callable[[bytes | None], tuple[str | 
 
 def fetch_latest(registry: str, topic: str) -> Any:
     """The newest schema of a topic's values."""
-    url = f"{registry.rstrip('/')}/subjects/{topic}-value/versions/latest"
+    asked = _Registry(registry)
+    url = f"{asked.base}/subjects/{topic}-value/versions/latest"
     try:
-        return _get_schema(url)
+        return asked.get(url)
     except _NO_SCHEMA as error:
         raise ChronikError(f"the registry has no schema of {topic}'s values at {url}: {error}") from error
 

@@ -1,0 +1,54 @@
+"""What nodes hand to the one that is the registry, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chronik.registry.records import Reference
+
+__all__ = ["RegistryAnswer", "RegistryCall", "SchemaBody"]
+
+
+class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A schema as clients send it."""
+
+    schema: str = ""
+    schema_type: str | None = None
+    references: list[Reference] | None = None
+    id: int | None = None
+    """To be registered under this id: for subjects in mode IMPORT."""
+    version: int | None = None
+    metadata: Any = None
+    """Not supported, like `ruleSet`: refused unless null."""
+    rule_set: Any = None
+
+
+class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A question or a change. The node that the client asked has decided that the client may do it."""
+
+    operation: str
+    subject: str | None = None
+    version: str = ""
+    id: int = 0
+    body: SchemaBody = SchemaBody()
+    value: str = ""
+    """A compatibility level or a mode."""
+    deleted: bool = False
+    """Also what was deleted."""
+    permanent: bool = False
+    normalize: bool = False
+    force: bool = False
+    default_to_global: bool = False
+    format: str = ""
+
+
+class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    value: Any = None
+    error_code: int = 0
+    message: str = ""
+    is_elsewhere: bool = False
+    """This node is not the registry, or not yet. Nothing was done."""
+    is_unsure: bool = False
+    """A change failed that the log may have."""

@@ -1,0 +1,114 @@
+"""Records of `_schemas`: keys and values in JSON, as Confluent's registry writes and reads them.
+
+The order of a key's fields matters: compaction compares bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+__all__ = ["KeyType", "Record", "Reference", "SchemaValue", "decode", "key_of", "schema_record"]
+
+Record: TypeAlias = tuple[bytes, bytes | None]
+
+
+class KeyType:
+    SCHEMA: Final = "SCHEMA"
+    CONFIG: Final = "CONFIG"
+    MODE: Final = "MODE"
+    DELETE_SUBJECT: Final = "DELETE_SUBJECT"
+    NOOP: Final = "NOOP"
+
+
+class Reference(msgspec.Struct, frozen=True):
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaValue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema_type: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+    schema: str
+    deleted: bool = False
+
+    @property
+    def body(self) -> tuple[str, str, tuple[Reference, ...]]:
+        """What makes two schemas the same."""
+        return self.schema_type, self.schema, self.references
+
+
+class _Key(msgspec.Struct, frozen=True):
+    keytype: str
+    subject: str | None = None
+    version: int = 0
+
+
+class ConfigValue(msgspec.Struct, frozen=True, rename="camel"):
+    compatibility_level: str
+
+
+class ModeValue(msgspec.Struct, frozen=True):
+    mode: str
+
+
+class DeleteSubjectValue(msgspec.Struct, frozen=True):
+    subject: str
+    version: int
+
+
+class NoopValue(msgspec.Struct, frozen=True, rename="camel"):
+    """Confluent's registry does not look at the value of a NOOP. This one keeps the highest id there that a
+    schema deleted for good had."""
+
+    last_id: int = 0
+
+
+class Decoded(NamedTuple):
+    keytype: str
+    subject: str | None
+    version: int
+    value: Any
+    """None if the record is a tombstone."""
+
+
+_VALUES: Final[dict[str, Any]] = {
+    KeyType.SCHEMA: msgspec.json.Decoder(SchemaValue),
+    KeyType.CONFIG: msgspec.json.Decoder(ConfigValue),
+    KeyType.MODE: msgspec.json.Decoder(ModeValue),
+    KeyType.DELETE_SUBJECT: msgspec.json.Decoder(DeleteSubjectValue),
+    KeyType.NOOP: msgspec.json.Decoder(NoopValue),
+}
+_KEY: Final = msgspec.json.Decoder(_Key)
+
+
+def key_of(keytype: str, subject: str | None = None, version: int = 0) -> bytes:
+    fields: dict[str, Any] = {"keytype": keytype}
+    if keytype != KeyType.NOOP:
+        fields["subject"] = subject
+    if keytype == KeyType.SCHEMA:
+        fields["version"] = version
+    return msgspec.json.encode({**fields, "magic": 1 if keytype == KeyType.SCHEMA else 0})
+
+
+def schema_record(value: SchemaValue) -> Record:
+    body = msgspec.json.encode({**msgspec.to_builtins(value), "deleted": value.deleted})
+    return key_of(KeyType.SCHEMA, value.subject, value.version), body
+
+
+def decode(key: bytes, value: bytes | None) -> Decoded | None:
+    """None for a kind of record that this registry does not keep; ValueError for what is no record of one."""
+    found = _KEY.decode(key)
+    decoder = _VALUES.get(found.keytype)
+    if decoder is None:
+        return None
+    return Decoded(
+        found.keytype, found.subject, found.version, None if value is None else decoder.decode(value)
+    )

@@ -1,0 +1,166 @@
+"""Writes that fail: only what the log has counts afterwards (H06)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from chronik.client_state import Share
+from chronik.model import ErrorCode, RequestError
+from chronik.records.batch import BatchHeader, Buffer, headers
+from chronik.records.reader import Record
+from chronik.records.writer import build_batch
+from chronik.registry.errors import RegistryError
+from chronik.registry.judging import Judging
+from chronik.registry.messages import RegistryCall, SchemaBody
+from chronik.registry.operations import CHANGES, QUESTIONS
+from chronik.registry.records import SchemaValue, schema_record
+from chronik.registry.shard import SchemaShard
+
+
+class Log:
+    """Stands for a journal: a write may fail before or after it is in the log."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.fails_before = False
+        self.fails_behind = False
+        self.hangs = False
+        self.is_led = True
+        self.loads = 0
+        self.writes = asyncio.Event()
+        """Set once a write hangs."""
+
+    async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        if self.fails_before:
+            raise RequestError(ErrorCode.not_coordinator)
+        self.batches.append(bytes(build_batch([Record(key=key, value=value) for key, value in records])))
+        if self.hangs:
+            self.writes.set()
+            await asyncio.Event().wait()
+        if self.fails_behind:
+            raise RequestError(ErrorCode.coordinator_not_available)
+        return len(self.batches)
+
+    async def load(self, apply: Callable[[BatchHeader, Buffer], None]) -> bool:
+        self.loads += 1
+        for batch in self.batches:
+            for position, header in headers(batch):
+                apply(header, memoryview(batch)[position : position + header.size_bytes])
+        return self.is_led
+
+
+def shard_of(log: Log) -> SchemaShard:
+    return SchemaShard(log, Judging(), Share("schemas", 1 << 20))  # type: ignore[arg-type]
+
+
+async def register(shard: SchemaShard, subject: str, schema: str = '"int"') -> int:
+    body = SchemaBody(schema=schema)
+    made = await CHANGES["register"](shard, RegistryCall(operation="register", subject=subject, body=body))
+    return int(made["id"])
+
+
+async def subjects(shard: SchemaShard) -> list[str]:
+    call = RegistryCall(operation="subjects")
+    return [one["subject"] for one in await QUESTIONS["subjects"](await shard.state(), shard.judging, call)]
+
+
+async def test_a_write_that_is_in_the_log_counts_though_it_failed() -> None:
+    log = Log()
+    shard = shard_of(log)
+    log.fails_behind = True
+    with pytest.raises(RequestError):
+        await register(shard, "a")
+    log.fails_behind = False
+    assert await subjects(shard) == ["a"]
+    assert await register(shard, "b", '"long"') == 2
+
+
+async def test_a_write_that_is_not_in_the_log_does_not_count() -> None:
+    log = Log()
+    shard = shard_of(log)
+    log.fails_before = True
+    with pytest.raises(RequestError):
+        await register(shard, "a")
+    log.fails_before = False
+    assert await subjects(shard) == []
+    assert await register(shard, "b", '"long"') == 1
+
+
+async def test_a_client_that_leaves_while_its_schema_is_written() -> None:
+    log = Log()
+    shard = shard_of(log)
+    log.hangs = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await register(shard, "a")
+    log.hangs = False
+    assert await register(shard, "b", '"long"') == 2
+    assert await subjects(shard) == ["a", "b"]
+    assert log.loads == 1
+
+
+async def test_what_is_committed_is_answered_while_a_write_is_under_way() -> None:
+    log = Log()
+    shard = shard_of(log)
+    await register(shard, "a")
+    log.hangs = True
+    writing = asyncio.create_task(register(shard, "b", '"long"'))
+    await log.writes.wait()
+    async with asyncio.timeout(5):
+        assert await subjects(shard) == ["a"]
+    writing.cancel()
+
+
+async def test_who_lost_the_lead_answers_nothing_more() -> None:
+    log = Log()
+    shard = shard_of(log)
+    log.fails_behind, log.is_led = True, False
+    with pytest.raises(RequestError):
+        await register(shard, "a")
+    with pytest.raises(RequestError) as refused:
+        await subjects(shard)
+    assert refused.value.code is ErrorCode.not_coordinator
+
+
+async def test_what_it_holds_is_counted_and_let_go() -> None:
+    shard = shard_of(Log())
+    await register(shard, "a")
+    assert shard.share.held_bytes > 600
+    shard.close()
+    assert shard.share.held_bytes == 0
+
+
+async def test_records_that_make_no_sense_are_skipped() -> None:
+    """A topic that another registry wrote may have kinds that this one does not know."""
+    log = Log()
+    value = SchemaValue(subject="a", version=1, id=5, schema='"int"')
+    await log.write(
+        [(b'{"keytype":"CONTEXT","tenant":"t","magic":0}', b"{}"), (b"junk", b"{"), schema_record(value)]
+    )
+    shard = shard_of(log)
+    await log.load(shard.apply)
+    shard.opened()
+    assert await subjects(shard) == ["a"]
+    assert await register(shard, "b", '"long"') == 6
+
+
+async def test_deletions_in_the_log_are_those_of_confluents_registry() -> None:
+    log = Log()
+    values = [
+        SchemaValue(subject="a", version=n, id=n, schema=f'"{kind}"') for n, kind in ((1, "int"), (2, "long"))
+    ]
+    await log.write([schema_record(one) for one in values])
+    await log.write(
+        [(b'{"keytype":"DELETE_SUBJECT","subject":"a","magic":0}', b'{"subject":"a","version":1}')]
+    )
+    shard = shard_of(log)
+    await log.load(shard.apply)
+    state = await shard.state()
+    assert [one.deleted for one in state.versions("a", deleted=True)] == [True, False]
+
+
+def test_statuses_are_in_the_codes() -> None:
+    assert [RegistryError(code, "x").status for code in (40401, 409, 42201, 50001)] == [404, 409, 422, 500]
