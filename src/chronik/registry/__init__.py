@@ -8,8 +8,14 @@ and appends to it; the other nodes hand their HTTP calls to it (`chronik.admin.s
     operations.py   what a client asks, against a state
     shard.py        the partition in one leader epoch: writes in turn, applied once they are committed
     coordinator.py  finds the shard
-    judge.py        parses a schema and compares it with others: pure; judging.py does it here or in a process
-    avro*, json_*, proto*: each type's parsing, canonical text and compatibility
+    judge.py        parses a schema and compares it with others: pure
+    judging.py      judges here, or in a process where that is dear
+    checking.py     what a judgement needs: the text, what it refers to, the versions before it
+    avro.py, avro_compat.py                     Avro: canonical text, compatibility
+    json_schema.py, json_compat.py, json_text.py  the same for JSON Schema; JSON as schemas are written in it
+    protobuf.py, proto_compat.py                the same for Protocol Buffers
+    proto_parse.py, proto_print.py, proto_tokens.py  text of .proto files, both ways
+    messages.py, errors.py, limits.py           between nodes; Confluent's error codes; bounds
 
 Invariants: an id is given once, though its schema be deleted for good; only what is committed is answered;
 whatever a stranger registers is bounded in size, depth, number, and in the steps that judging it may take.
