@@ -63,9 +63,7 @@ def _resolve(flags: Mapping[str, object], env: Mapping[str, str], file: ConfigFi
     _check_ports(settings)
     if settings.log is not None:
         parse_log_levels(settings.log, origins["log"])
-    return Resolved(
-        settings=settings, origins=origins, warnings=doubts_about(settings, env)
-    )
+    return Resolved(settings=settings, origins=origins, warnings=doubts_about(settings, env))
 
 
 def doubts_about(settings: Settings, env: Mapping[str, str]) -> tuple[str, ...]:

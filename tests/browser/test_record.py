@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -63,7 +62,9 @@ def test_a_record_that_no_local_disk_has(page: Page, base: str, node: ChronikNod
 
 
 def test_a_record_of_a_transaction(page: Page, base: str, node: ChronikNode, watched: Watched) -> None:
-    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "billing", "client.id": "till"})
+    producer = Producer(
+        {"bootstrap.servers": node.bootstrap, "transactional.id": "billing", "client.id": "till"}
+    )
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("paid", b"value", key=b"ada", partition=0, headers={"from": b"a test"})
@@ -73,7 +74,11 @@ def test_a_record_of_a_transaction(page: Page, base: str, node: ChronikNode, wat
     for words in ("billing", "till, from 127.0.0.1:", "sequence 0 at the batch's start", "committed"):
         expect(batch).to_contain_text(words)
     expect(page.get_by_label("Record", exact=True)).to_contain_text("a test")
-    expect(page.locator(".steps li").filter(has_text="In the object store: no")).to_contain_text("nothing of the partition")
+    expect(page.locator(".steps li").filter(has_text="In the object store: no")).to_contain_text(
+        "nothing of the partition"
+    )
     page.get_by_role("link", name="Next").click()
-    expect(page.get_by_label("Record", exact=True)).to_contain_text("A marker that ends a transaction: commit.")
+    expect(page.get_by_label("Record", exact=True)).to_contain_text(
+        "A marker that ends a transaction: commit."
+    )
     expect(batch).to_contain_text("the transaction's coordinator")

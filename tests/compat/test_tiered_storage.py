@@ -146,7 +146,13 @@ def assert_explained(node: ChronikNode) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for words in ("000000 ...", "the local copy is gone", "yes; in chronik-", ".segment; it has", "in the object store alone"):
+    for words in (
+        "000000 ...",
+        "the local copy is gone",
+        "yes; in chronik-",
+        ".segment; it has",
+        "in the object store alone",
+    ):
         assert words in done.stdout, done.stdout
 
 

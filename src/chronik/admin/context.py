@@ -21,6 +21,7 @@ from chronik.server.listener import KafkaListener
 from chronik.server.security import Security
 from chronik.server.services import Services
 from chronik.storage.store import LogStore
+from chronik.storage.verifying import Verifier
 from chronik.tiering.service import Tiering
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class AdminContext:
     services: Services
     listener: KafkaListener
     store: LogStore
+    verifier: Verifier
     cleaner: CleanerStats
     tiering: Tiering | None = None
     """None on a node without an object store."""

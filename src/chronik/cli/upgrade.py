@@ -34,7 +34,8 @@ def status(as_json: AsJson = False, servers: Bootstrap = None) -> None:
     found = run(servers, _look)
     if as_json:
         nodes = [
-            {"node": one.node_id, "levels": [one.low, one.high], "release": _release(one)} for one in found.nodes
+            {"node": one.node_id, "levels": [one.low, one.high], "release": _release(one)}
+            for one in found.nodes
         ]
         print_json({"level": found.level, "highest": found.highest, "nodes": nodes})
         return

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LIST_SECONDS: Final = 5.0
 LISTED: Final = "chronik-doctor"
 """A folder that nobody has: the answer is short, and tells all the same whether the store can be listed."""
+_FIX: Final = "Look at the store, at the network to it, and at object_store_* (`chronik config show`)."
 
 
 async def look_at_store(settings: Settings) -> list[Finding]:
@@ -39,5 +40,4 @@ async def look_at_store(settings: Settings) -> list[Finding]:
         return [ok(check, f"{door.address} can be listed")]
     finally:
         await door.close()
-    fix = "Look at the store, at the network to it and at object_store_* (`chronik config show`): uploads wait meanwhile."
-    return [wrong(check, said, fix)]
+    return [wrong(check, f"{said}: uploads wait, old records cannot be read", _FIX)]

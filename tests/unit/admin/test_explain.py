@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +141,6 @@ TIERED = {
 }
 
 
-async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not fact():
-            await asyncio.sleep(0.01)
-
-
 def test_a_record_that_is_in_the_object_store_alone(tmp_path: Path) -> None:
     store = tmp_path / "objects"
 
@@ -163,13 +156,19 @@ def test_a_record_that_is_in_the_object_store_alone(tmp_path: Path) -> None:
                 for _ in range(10):
                     await (await producer.send("orders", b"." * 300, partition=0))
         log = node.parts.replicas.leader(TP).log
-        await until(lambda: log.log_start_offset > 2)
+        async with asyncio.timeout(30):
+            while (await asked(http, 2))["replicas"][0]["facts"]["has_record"]:
+                pass
 
         found = await asked(http, 0)
         (replica,) = found["replicas"]
         assert (replica["facts"]["has_record"], replica["facts"]["stage"]) == (False, None)
         batch = found["batch"]
-        assert (batch["base_offset"], batch["transaction"], found["transactional_id"]) == (0, "aborted", "billing")
+        assert (batch["base_offset"], batch["transaction"], found["transactional_id"]) == (
+            0,
+            "aborted",
+            "billing",
+        )
         assert (await asked(http, 1))["batch"]["marker"] == "abort"
         assert found["remote"]["has_record"]
         assert (store / found["remote"]["object"]).is_file()
@@ -187,7 +186,11 @@ def test_a_record_that_is_in_the_object_store_alone(tmp_path: Path) -> None:
         assert lines["batch"] == "not known: the object store did not tell in time"
 
     with_node(
-        tmp_path / "data", work, object_store=store.as_uri(), tiering_interval_ms=20, retention_check_interval_ms=20
+        tmp_path / "data",
+        work,
+        object_store=store.as_uri(),
+        tiering_interval_ms=20,
+        retention_check_interval_ms=20,
     )
 
 
@@ -198,7 +201,10 @@ def test_who_wrote_it_and_when_the_leader_had_it(tmp_path: Path) -> None:
             await http.post("/admin/create-topic", {"name": name, "partitions": 1, "config": config})
         for client_id in ("shop", "till"):
             options = ClientOptions(client_id=client_id)
-            async with Cluster(f"127.0.0.1:{node.kafka_port}", options) as cluster, Producer(cluster) as producer:
+            async with (
+                Cluster(f"127.0.0.1:{node.kafka_port}", options) as cluster,
+                Producer(cluster) as producer,
+            ):
                 for _ in range(3):
                     for topic in ("orders", "stamped"):
                         await (await producer.send(topic, b"v", partition=0))

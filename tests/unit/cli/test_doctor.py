@@ -16,8 +16,8 @@ import pytest
 from chronik.cli.start import locked
 from chronik.client.metadata import PartitionInfo, TopicInfo
 from chronik.client.transactions import ActiveProducer, TransactionDescription
-from chronik.doctor.cluster import HANGING_MS, hanging, over_timeout, partitions
 from chronik.config import Settings
+from chronik.doctor.cluster import HANGING_MS, hanging, over_timeout, partitions
 from chronik.doctor.levels import NodeLevels, Upgrade, releases
 from chronik.doctor.machine import available_memory, disk_space, file_system
 from chronik.doctor.store import look_at_store
@@ -144,7 +144,14 @@ def test_the_console_looks_at_what_the_command_looks_at(tmp_path: Path) -> None:
     flags = ("--kafka-port", str(kafka_port), "--http-port", str(http_port), "--object-store", objects)
     _, found = doctor(tmp_path / "data", *flags)
     assert set(found) - {"cluster"} <= set(by_http)
-    expected = {f"port {kafka_port}", f"port {http_port}", "settings", "data directory", "disk", "object store"}
+    expected = {
+        f"port {kafka_port}",
+        f"port {http_port}",
+        "settings",
+        "data directory",
+        "disk",
+        "object store",
+    }
     assert expected <= set(found)
     assert {"nodes", "releases", "partitions", "groups", "transactions"} <= set(by_http)
 

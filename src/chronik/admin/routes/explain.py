@@ -195,7 +195,9 @@ async def _transactional_id(call: HttpCall, batch: BatchFacts | None) -> str | N
     for one in listed:
         if one.producer_id == batch.producer_id:
             name = one.transactional_id
-            return name if call.access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) else None
+            return (
+                name if call.access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) else None
+            )
     return None
 
 
