@@ -65,7 +65,8 @@ async def _nodes(cluster: Cluster, expected: Collection[NodeId]) -> list[Finding
         found = [
             wrong(
                 "nodes",
-                f"{_some(map(str, missing))} of {len(expected)} not there",
+                f"{'node' if len(missing) == 1 else 'nodes'} {_some(map(str, missing))} of {len(expected)} "
+                f"{'is' if len(missing) == 1 else 'are'} not there",
                 "Start what is missing (`chronik cluster restart --node N`, or its service).",
             )
         ]

@@ -33,7 +33,7 @@ from chronik.tasks import Tasks
 if TYPE_CHECKING:
     from chronik.storage.store import LogStore
 
-__all__ = ["SegmentFinding", "Verification", "Verifier"]
+__all__ = ["SegmentCheck", "SegmentFinding", "Verifier"]
 
 FINDINGS_KEPT_MAX: Final = 200
 """More are counted."""
@@ -58,7 +58,7 @@ class SegmentFinding(msgspec.Struct, frozen=True, kw_only=True):
     """First offset that cannot be read there."""
 
 
-class Verification(msgspec.Struct, kw_only=True):
+class SegmentCheck(msgspec.Struct, kw_only=True):
     """How far the last run has come."""
 
     state: str = "never"
@@ -98,7 +98,7 @@ class Verifier:
         self._now_ms = now_ms
         self._tasks = Tasks("verification")
         self._stop = threading.Event()
-        self.report = Verification()
+        self.report = SegmentCheck()
 
     @property
     def is_running(self) -> bool:
@@ -109,7 +109,7 @@ class Verifier:
         if self.is_running:
             return False
         self._stop = threading.Event()
-        self.report = Verification(state="running", started_ms=self._now_ms())
+        self.report = SegmentCheck(state="running", started_ms=self._now_ms())
         self._tasks.spawn(self._run(self.report, _Pace(self._stop)), "a verification")
         return True
 
@@ -122,7 +122,7 @@ class Verifier:
         self._stop.set()
         await self._tasks.finished()
 
-    async def _run(self, report: Verification, pace: _Pace) -> None:
+    async def _run(self, report: SegmentCheck, pace: _Pace) -> None:
         try:
             bases = await self._closed_below()
             logs = [one for one in self._store if one.topic_id_bytes + _number(one) in bases]
@@ -147,7 +147,7 @@ class Verifier:
         return {one.topic_id + one.partition.to_bytes(4): one.active_base_offset for one in saved.logs}
 
     async def _look_at_log(
-        self, report: Verification, pace: _Pace, log_: PartitionLog, closed_below: int
+        self, report: SegmentCheck, pace: _Pace, log_: PartitionLog, closed_below: int
     ) -> None:
         if log_.deleted:
             return
@@ -171,7 +171,7 @@ class Verifier:
             for fault in faults:
                 self._note(report, log_, segment, fault)
 
-    def _note(self, report: Verification, log_: PartitionLog, segment: Segment, fault: _Fault) -> None:
+    def _note(self, report: SegmentCheck, log_: PartitionLog, segment: Segment, fault: _Fault) -> None:
         report.finding_count += 1
         if len(report.findings) < FINDINGS_KEPT_MAX:
             path = segment.path.with_suffix(fault.suffix)

@@ -13,7 +13,7 @@ import pytest
 from chronik.storage import verifying
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.store import LogStore
-from chronik.storage.verifying import Verification, Verifier
+from chronik.storage.verifying import SegmentCheck, Verifier
 from tests.segments import flip_bit
 from tests.unit.storage.support import append_durably, open_orders, opened
 
@@ -34,15 +34,15 @@ async def filled(root: Path) -> AsyncIterator[tuple[LogStore, PartitionLog, Veri
         await verifier.close()
 
 
-async def verified(verifier: Verifier) -> Verification:
+async def verified(verifier: Verifier) -> SegmentCheck:
     assert verifier.start()
     await verifier._tasks.finished()
     assert not verifier.is_running
     return verifier.report
 
 
-def on_filled(root: Path, plant: Callable[[PartitionLog], None]) -> Verification:
-    async def work() -> Verification:
+def on_filled(root: Path, plant: Callable[[PartitionLog], None]) -> SegmentCheck:
+    async def work() -> SegmentCheck:
         async with filled(root) as (_, log, verifier):
             plant(log)
             return await verified(verifier)
@@ -90,7 +90,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_is_cut_meanwhile_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> Verification:
+    async def work() -> SegmentCheck:
         async with filled(tmp_path) as (_, log, verifier):
             flip_bit(log.segments[1].path, 200)
             look = verifier._look

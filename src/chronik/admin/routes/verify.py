@@ -14,7 +14,7 @@ from chronik.admin.needs import BY_NODE
 from chronik.model import NodeId, Unavailable
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.gate import on_cluster
-from chronik.storage.verifying import Verification
+from chronik.storage.verifying import SegmentCheck
 
 ASK_SECONDS: Final = 5.0
 
@@ -32,7 +32,7 @@ class VerifyHere(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class NodeVerification(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
-    report: Verification | None = None
+    report: SegmentCheck | None = None
     """Null when the node did not answer."""
     problem: str | None = None
 
@@ -78,9 +78,9 @@ async def verify(call: HttpCall) -> Verifications:
     "/_node/verify",
     needs=BY_NODE,
     summary="How far the check of this node's segments is; nodes ask each other",
-    answer=Verification,
+    answer=SegmentCheck,
 )
-async def verify_status_node(call: HttpCall) -> Verification:
+async def verify_status_node(call: HttpCall) -> SegmentCheck:
     return call.context.verifier.report
 
 
@@ -90,14 +90,14 @@ async def verify_status_node(call: HttpCall) -> Verification:
     needs=BY_NODE,
     summary="Begin or end the check of this node's segments; nodes ask each other",
     body=VerifyHere,
-    answer=Verification,
+    answer=SegmentCheck,
     access=HttpAccess.CHANGE,
 )
-async def verify_node(call: HttpCall) -> Verification:
+async def verify_node(call: HttpCall) -> SegmentCheck:
     return _act(call.context, call.body)
 
 
-def _act(context: AdminContext, wanted: VerifyHere) -> Verification:
+def _act(context: AdminContext, wanted: VerifyHere) -> SegmentCheck:
     """A second start leaves the run alone that is under way, as a second cancel does."""
     if wanted.cancel:
         context.verifier.cancel()
@@ -124,7 +124,7 @@ async def _ask(call: HttpCall, node_id: NodeId, wanted: VerifyHere | None) -> No
                 timeout_s=ASK_SECONDS,
                 authorization=call.authorization,
             )
-            report = msgspec.convert(answer, Verification)
+            report = msgspec.convert(answer, SegmentCheck)
         except (Unavailable, HttpError) as error:
             return NodeVerification(node_id=node_id, problem=str(error))
     shown = [one for one in report.findings if _may_see(call, one.topic)]
