@@ -37,7 +37,7 @@ BEGIN = datetime.datetime(2025, 1, 6, 9, tzinfo=datetime.UTC)
 
 
 def orders(count: int) -> Iterator[bytes]:
-    """Half an hour of orders, the same every time; one in a thousand is broken."""
+    """Half an hour of orders with amounts in euros, the same every time; one in a thousand is broken."""
     source = random.Random(7)
     for number in range(count):
         at = BEGIN + datetime.timedelta(minutes=30) * (number / count)
@@ -108,8 +108,8 @@ def write_page(
     count, shown = rejected
     body: list[Part] = [
         lines("Orders by minute", "orders per minute", dict(sorted(series.items()))),
-        bars("Amount by country", "amount", [(row[0], row[2], "#2b6cb0") for row in by_country]),
-        table(["country", "#orders", "#amount"], by_country),
+        bars("Amount by country", "amount (EUR)", [(row[0], row[2], "#2b6cb0") for row in by_country]),
+        table(["country", "#orders", "#amount (EUR)"], by_country),
         f"<h2>Rejected orders: {count:,}</h2>",
         f"<p>The first {len(shown)} of them.</p>" if count > len(shown) else "",
         table(["#partition", "#offset", "reason", "text"], shown),

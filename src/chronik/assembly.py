@@ -36,7 +36,7 @@ from chronik.metadata.topic_config import TopicConfig
 from chronik.metrics import TieringStats, WriteStages
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, Limits, NodeId, TopicPartition
 from chronik.objects.door import ObjectDoor
-from chronik.objects.opening import ObjectStoreOptions, open_objects
+from chronik.objects.opening import open_objects, options_of
 from chronik.open_files import FileBudget
 from chronik.registry.coordinator import SchemaRegistry
 from chronik.replication.ack_sender import AckSender
@@ -170,17 +170,8 @@ class RemoteParts:
 
 def open_object_store(settings: Settings, rng: random.Random) -> ObjectDoor | None:
     """None if the settings name none."""
-    if settings.object_store is None:
-        return None
-    options = ObjectStoreOptions(
-        url=settings.object_store,
-        endpoint=settings.object_store_endpoint,
-        region=settings.object_store_region,
-        access_key_id=settings.object_store_access_key_id,
-        secret_access_key=settings.object_store_secret_access_key,
-        timeout_s=settings.object_store_timeout_ms / 1000,
-    )
-    return open_objects(options, rng)
+    options = options_of(settings)
+    return None if options is None else open_objects(options, rng)
 
 
 def build_remote(

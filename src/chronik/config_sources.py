@@ -63,9 +63,12 @@ def _resolve(flags: Mapping[str, object], env: Mapping[str, str], file: ConfigFi
     _check_ports(settings)
     if settings.log is not None:
         parse_log_levels(settings.log, origins["log"])
-    return Resolved(
-        settings=settings, origins=origins, warnings=(*_strange_variables(env), *_doubts(settings))
-    )
+    return Resolved(settings=settings, origins=origins, warnings=doubts_about(settings, env))
+
+
+def doubts_about(settings: Settings, env: Mapping[str, str]) -> tuple[str, ...]:
+    """What a start with these settings warns of."""
+    return (*_strange_variables(env), *_doubts(settings))
 
 
 def fit_memory(resolved: Resolved, group_limit: int | None) -> Resolved:

@@ -377,6 +377,7 @@ class _Parts:
         from chronik.admin.peers import HttpPeers
         from chronik.admin.watermark_waits import WatermarkWaits
         from chronik.query.gateway import QueryGateway
+        from chronik.storage.verifying import Verifier
 
         loop = asyncio.get_running_loop()
         settings = self.settings
@@ -407,6 +408,7 @@ class _Parts:
             quotas=HttpQuotas(self.services.quotas),
             listener=self.listener,
             store=self.store,
+            verifier=Verifier(self.store, self.services.now_ms),
             cleaner=self.cleaner.stats,
             tiering=self.tiering,
             raft_status=self.quorum.status.local,

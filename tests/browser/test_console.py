@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import DEADLINE_MS, Watched
@@ -155,6 +155,35 @@ def test_an_open_transaction_is_ended(page: Page, base: str, node: ChronikNode, 
     expect(row.get_by_role("button", name="End…")).to_have_count(0)
 
 
+def test_what_hangs_in_a_partition_is_ended_by_a_marker(
+    page: Page, base: str, node: ChronikNode, watched: Watched
+) -> None:
+    patience = {"transactional.id": "stuck", "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": node.bootstrap, **patience})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("stuck-topic", b"value", partition=0)
+    assert producer.flush(60) == 0
+    page.goto(f"{base}/#/transactions")
+    page.get_by_label("Topic").select_option("stuck-topic")
+    page.get_by_role("button", name="Look").click()
+    producers = page.get_by_label("Producers of stuck-topic-0").locator("tbody tr")
+    expect(producers.get_by_role("link")).to_have_text("0")
+    producers.get_by_role("button", name="End…").click()
+    dialog = page.locator("dialog")
+    dialog.get_by_label("Type the partition to confirm").fill("stuck-topic-1")
+    dialog.get_by_role("button", name="Write the marker").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("That is not the partition")
+    dialog.get_by_label("Type the partition to confirm").fill("stuck-topic-0")
+    dialog.get_by_role("button", name="Write the marker").click()
+    expect(dialog).to_have_count(0)
+    expect(producers.get_by_role("link")).to_have_count(0)
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "after"})
+    ends = consumer.get_watermark_offsets(TopicPartition("stuck-topic", 0), timeout=60)
+    assert ends == (0, 2), "the record and its marker: readers of committed records wait no longer"
+    consumer.close()
+
+
 def test_clients_are_asked_for_metrics_and_show_them(
     page: Page, base: str, node: ChronikNode, watched: Watched
 ) -> None:
@@ -290,7 +319,13 @@ def complete(page: Page) -> None:
     editor.press("Control+Space")
     option = page.locator(".cm-tooltip-autocomplete li").first
     expect(option).to_contain_text("customer")
-    editor.press("ArrowDown")
+    # The list takes no keys in its first moments, so that nobody chooses what has just appeared.
+    chosen = page.locator('.cm-tooltip-autocomplete li[aria-selected="true"]')
+    for _ in range(100):
+        editor.press("ArrowDown")
+        if chosen.count():
+            break
+    expect(chosen).to_contain_text("customer")
     editor.press("Enter")
     expect(editor).to_contain_text("SELECT orders.customer")
     colour = page.locator(".cm-content span", has_text="SELECT").first

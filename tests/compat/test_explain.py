@@ -74,7 +74,7 @@ def test_a_record_from_its_producer_to_its_groups(node: ChronikNode) -> None:
         "byte 0",
         "; wal/000000000000.wal, byte ",
         "none: nothing of the partition is there (remote.storage.enable)",
-        "neither batch nor node keeps",
+        "rdkafka, from 127.0.0.1:",
         "to everybody (high watermark 4, last stable offset 4)",
         "searchable is false",
     ):

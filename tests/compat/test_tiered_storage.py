@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from chronik.objects.opening import ObjectStoreOptions, open_objects
 from chronik.objects.store import ObjectMissing, ObjectStoreError
 from tests import java
 from tests.configs import set_configs
-from tests.node import ChronikNode
+from tests.node import SOURCE, ChronikNode
 from tests.s3 import BUCKET, KEY_ID, SECRET, S3Server
 
 TOPIC = "tiered"
@@ -94,6 +96,7 @@ def test_old_records_are_read_from_an_s3_server(tmp_path: Path, store: S3Server)
         produce(node.bootstrap, COUNT)
         wait_for(lambda: first_local(node) > COUNT * 0.8, "local copies are gone")
         assert consume(node.bootstrap, COUNT) == list(range(COUNT))
+        assert_explained(node)
         shown = java.run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             "--bootstrap-server", node.bootstrap, "--topic", TOPIC, "--from-beginning",
@@ -130,6 +133,27 @@ def test_old_records_are_read_from_an_s3_server(tmp_path: Path, store: S3Server)
         assert KEY_ID not in told
     finally:
         node.kill()
+
+
+def assert_explained(node: ChronikNode) -> None:
+    """`chronik explain` tells of a record that no local disk has any more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "chronik", "explain", TOPIC, "0", "0"],
+        env={"PYTHONPATH": str(SOURCE), "CHRONIK_BOOTSTRAP": node.bootstrap, "COLUMNS": "240"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "000000 ...",
+        "the local copy is gone",
+        "yes; in chronik-",
+        ".segment; it has",
+        "in the object store alone",
+    ):
+        assert words in done.stdout, done.stdout
 
 
 def consume_from(bootstrap: str, offset: int, count: int) -> list[int]:

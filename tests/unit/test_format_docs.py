@@ -21,12 +21,14 @@ IN_MEMORY = {
     "cluster/lease.py": {"_Grant"},
     "links/handshake.py": {"LinkIdentity"},
     "metadata/values.py": {"Refused", "Outcome"},
+    "replication/writers.py": {"Writer"},
     "security/acls.py": {"AclFilter"},
     "storage/log_parts.py": {"TailBatch"},
+    "storage/verifying.py": {"SegmentFinding", "SegmentCheck"},
     "tiering/manifest.py": {"_Listing"},
     "storage/wal_queue.py": {"Round"},
 }
-"""Neither written nor sent. So are all events."""
+"""Neither written nor sent, but by HTTP. So are all events."""
 BY_HAND = {
     "published/documents.py": {"Manifest"},
     "published/steps.py": {"PublishedStep"},

@@ -22,6 +22,7 @@ from chronik.server.listener import KafkaListener
 from chronik.server.security import Security
 from chronik.server.services import Services
 from chronik.storage.store import LogStore
+from chronik.storage.verifying import Verifier
 from chronik.tiering.service import Tiering
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class AdminContext:
     services: Services
     listener: KafkaListener
     store: LogStore
+    verifier: Verifier
     cleaner: CleanerStats
     tiering: Tiering | None = None
     """None on a node without an object store."""

@@ -81,6 +81,7 @@ class HttpDoor:
         if self._server is not None:
             await self._server.stop()
         if self._context is not None:
+            await self._context.verifier.close()
             await self._context.audit.close()
             await self._context.queries.close()
             await self._context.loopback.close()

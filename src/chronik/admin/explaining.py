@@ -10,9 +10,11 @@ from typing import Final
 import msgspec
 
 from chronik.admin.context import AdminContext
+from chronik.admin.explaining_remote import look_into_store
 from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.published.documents import read_manifest
 from chronik.published.steps import META, PublishedStep
+from chronik.records.batch import BatchHeader
 from chronik.records.compression import Compression
 from chronik.replication.partition import Partition
 from chronik.storage.locating import (
@@ -27,6 +29,7 @@ from chronik.storage.locating import (
 __all__ = [
     "ArchiveState",
     "BatchFacts",
+    "ClientFacts",
     "FollowerAck",
     "IndexState",
     "RecordQuestion",
@@ -98,8 +101,18 @@ class WalState(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the commit round that made it durable, unique on this node."""
 
 
+class ClientFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection that a batch came by."""
+
+    client_id: str | None
+    """As its requests said; its beginning if it is very long."""
+    host: str
+    port: int
+
+
 class FollowerAck(msgspec.Struct, frozen=True, kw_only=True):
-    """When a follower told the leader that it has the record on its disk, by the leader's clock."""
+    """When a replica had the record, by the leader's clock: of a follower, when it told the leader that it
+    has it on its disk; of the leader, when it appended it."""
 
     node_id: NodeId
     after_ms: int | None
@@ -118,9 +131,11 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     high_watermark: int
     last_stable_offset: int
     has_record: bool
-    """The offset lies within this log; compaction may have removed the record all the same."""
+    """The offset lies within the log on this node's disk; compaction may have removed the record all the
+    same. What is before it, from `log_start_offset` on, is in the object store alone."""
     stage: str | None
-    """memory (on its way to the WAL), wal (a restart replays it) or checkpointed (in a synced segment)."""
+    """memory (on its way to the WAL), wal (a restart replays it) or checkpointed (in a synced segment); null
+    if it is not on this node's disk."""
     is_in_file: bool
     """Its segment file has been written, synced or not."""
     segment: str | None
@@ -134,6 +149,11 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Null: the node is of a release that does not tell."""
     followers: tuple[FollowerAck, ...] = ()
     """Only where the leader tells, of records that were written since it leads."""
+    client: ClientFacts | None = None
+    """Who wrote the batch. Only where the leader tells, of what it appended since it leads; it remembers the
+    last changes of a partition's writer."""
+    remote_object: str | None = None
+    """The object in the store that holds the record. Only where the leader tells."""
 
 
 async def facts_here(context: AdminContext, question: RecordQuestion) -> ReplicaFacts:
@@ -153,6 +173,12 @@ async def facts_here(context: AdminContext, question: RecordQuestion) -> Replica
             header = None if place is None else place.header
             saved = await is_checkpointed(context.store.disk, context.store.root, log_, offset, header)
             stage = "checkpointed" if saved else "wal"
+    in_store = await look_into_store(context, here, offset) if here.is_leader else None
+    batch = None
+    if place is not None:
+        batch = _batch_facts(place.header, place.is_commit, transaction_end(here.log, place.header))
+    elif in_store is not None and in_store.batch is not None:
+        batch = _batch_facts(*in_store.batch)
     return ReplicaFacts(
         node_id=context.node_id,
         log_start_offset=here.log_start_offset,
@@ -165,12 +191,21 @@ async def facts_here(context: AdminContext, question: RecordQuestion) -> Replica
         is_in_file=has_record and offset < log_.flushed_offset,
         segment=None if place is None else str(place.path.relative_to(context.store.root)),
         position=None if place is None else place.position,
-        batch=None if place is None else _batch_facts(here, place),
+        batch=batch,
         index=await _index_state(context, here, offset) if here.is_leader else None,
         archive=await _archive_state(context, question),
         wal=None if place is None else await _wal_state(context, here, place, is_durable=stage != "memory"),
         followers=_follower_acks(context, here, offset) if here.is_leader else (),
+        client=_client(here, offset) if here.is_leader else None,
+        remote_object=None if in_store is None else in_store.object_name,
     )
+
+
+def _client(here: Partition, offset: int) -> ClientFacts | None:
+    writer = here.writers.of(offset)
+    if writer is None:
+        return None
+    return ClientFacts(client_id=writer.client_id, host=writer.host, port=writer.port)
 
 
 async def _wal_state(
@@ -207,8 +242,7 @@ def _follower_acks(context: AdminContext, here: Partition, offset: int) -> tuple
     )
 
 
-def _batch_facts(here: Partition, place: BatchPlace) -> BatchFacts:
-    header = place.header
+def _batch_facts(header: BatchHeader, is_commit: bool | None, transaction: str | None) -> BatchFacts:
     has_producer = header.producer_id >= 0
     return BatchFacts(
         base_offset=header.base_offset,
@@ -224,8 +258,8 @@ def _batch_facts(here: Partition, place: BatchPlace) -> BatchFacts:
         base_timestamp_ms=header.base_timestamp,
         max_timestamp_ms=header.max_timestamp,
         is_transactional=header.is_transactional,
-        transaction=transaction_end(here.log, header),
-        marker=None if place.is_commit is None else ("commit" if place.is_commit else "abort"),
+        transaction=transaction,
+        marker=None if is_commit is None else ("commit" if is_commit else "abort"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +10,15 @@ from typing import Annotated
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
-from chronik.cli.doctor_start import look_at_start
 from chronik.cli.printable import say
 from chronik.cli.settings import CONFIG_OPTION, load, with_settings
+from chronik.cli.start import StartFailed, refuse_open_doors
 from chronik.config import Settings
-from chronik.config_sources import BOOTSTRAP_VARIABLE, environment
+from chronik.config_sources import BOOTSTRAP_VARIABLE, Resolved, environment
 from chronik.doctor.findings import Finding, unknown, wrong
 from chronik.doctor.machine import look_at_machine
+from chronik.doctor.start import look_at_start
+from chronik.doctor.store import look_at_store
 from chronik.local.process import is_in_use
 
 SOMETHING_WRONG = 1
@@ -56,8 +59,9 @@ def doctor(
     """
     resolved = load(flags, config)
     findings = [
-        *look_at_start(resolved),
+        *_look_at_start(resolved),
         *look_at_machine(resolved.settings),
+        *asyncio.run(look_at_store(resolved.settings)),
         *_look_at_cluster(resolved.settings, servers, stuck_after=stuck_after),
     ]
     if as_json:
@@ -66,6 +70,16 @@ def doctor(
         _show(findings)
     if any(finding.state == "wrong" for finding in findings):
         raise typer.Exit(SOMETHING_WRONG)
+
+
+def _look_at_start(resolved: Resolved) -> list[Finding]:
+    settings, refusal = resolved.settings, None
+    try:
+        refuse_open_doors(settings)
+    except StartFailed as error:
+        refusal = str(error)
+    is_running = is_in_use(settings.data_dir)
+    return look_at_start(settings, refusal=refusal, doubts=resolved.warnings, is_running=is_running)
 
 
 def _look_at_cluster(settings: Settings, servers: str | None, *, stuck_after: float) -> list[Finding]:

@@ -67,14 +67,14 @@ def explain(
     found: dict[str, Any] = with_http(url, servers, lambda http: http.get(path))
     tp = TopicPartition(topic, partition)
 
-    async def work(cluster: Cluster) -> tuple[Any, Any, Any]:
-        is_record = found["batch"] is not None and found["batch"]["marker"] is None
+    async def work(cluster: Cluster) -> tuple[Any, Any]:
+        batch = found["batch"]
+        is_record = batch["marker"] is None if batch is not None else _is_in_store(found)
         is_readable = is_record and offset < found["high_watermark"]
         record = await _record(cluster, tp, offset) if is_readable else None
-        name = await _transactional_id(cluster, found["batch"])
-        return record, await _groups(cluster, tp, offset), name
+        return record, await _groups(cluster, tp, offset)
 
-    found["record"], found["groups"], found["transactional_id"] = run(servers, work)
+    found["record"], found["groups"] = run(servers, work)
     if as_json:
         print_json(found)
     else:
@@ -147,17 +147,6 @@ async def _groups(cluster: Cluster, tp: TopicPartition, offset: int) -> list[dic
     return [one for one in answers if one is not None]
 
 
-async def _transactional_id(cluster: Cluster, batch: dict[str, Any] | None) -> str | None:
-    """Who wrote the batch, as long as its coordinator knows the producer id."""
-    if batch is None or not batch["is_transactional"]:
-        return None
-    from chronik.client import Transactions
-
-    listed = await Transactions(cluster).list()
-    wanted = batch["producer_id"]
-    return next((one.transactional_id for one in listed if one.producer_id == wanted), None)
-
-
 # --- on the terminal -------------------------------------------------------------------------------
 
 
@@ -186,7 +175,7 @@ def _show(found: dict[str, Any]) -> None:
                 known.get("durable_end_offset"),
                 known.get("high_watermark"),
                 _has_it(one, found["offset"]),
-                _acknowledged(one),
+                _when(one),
             )
         )
     headings = (
@@ -197,7 +186,7 @@ def _show(found: dict[str, Any]) -> None:
         "#durable to",
         "#watermark",
         "this record",
-        "acknowledged",
+        "had it",
     )
     print_table(headings, rows)
     if found["groups"]:
@@ -212,16 +201,21 @@ def _has_it(replica: dict[str, Any], offset: int) -> str:
     if known is None:
         return str(replica["problem"])
     if not known["has_record"]:
-        return "no" if offset >= known["log_end_offset"] else "deleted"
+        if offset >= known["log_end_offset"]:
+            return "no"
+        return "in the object store alone" if offset >= known["log_start_offset"] else "deleted"
     return str(known["stage"])
 
 
-def _acknowledged(replica: dict[str, Any]) -> str:
-    """When a follower told the leader that it has the record."""
+def _when(replica: dict[str, Any]) -> str:
+    """When the leader had the record, and when a follower had told it that it has it."""
     ack = replica["acknowledged"]
     if ack is None:
-        return "" if replica["is_leader"] else "unknown"
-    return f"by {_time(ack['by_ms'])}"
+        return "unknown"
+    after, by = ack["after_ms"], ack["by_ms"]
+    if after is None:
+        return f"by {_time(by)}"
+    return f"at {_time(by)}" if after == by else f"between {_time(after)} and {_time(by)}"
 
 
 def _passed(group: dict[str, Any]) -> str:
@@ -238,7 +232,7 @@ def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         written = "" if known["is_in_file"] else ", not written out yet"
         where = f"node {found['reported_by']}: {known['segment']}, byte {known['position']:,}{written}"
         lines.append(("segment", where))
-    lines.append(("WAL", _STAGES[known["stage"]] + _wal_place(known["wal"])))
+    lines.append(("WAL", _durable(known)))
     lines.append(("visible", _visible(found)))
     index, archive = found["index"], found["archive"]
     if index is not None:
@@ -248,12 +242,24 @@ def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
+def _is_in_store(found: dict[str, Any]) -> bool:
+    return bool((found["remote"] or {}).get("has_record"))
+
+
 def _remote(copy: dict[str, Any] | None) -> str:
     if copy is None:
         return "none: nothing of the partition is there (remote.storage.enable)"
     if copy["has_record"]:
-        return f"yes; it has the offsets {copy['start_offset']} to {copy['end_offset'] - 1}"
+        name = f"in {copy['object']}; " if copy["object"] is not None else ""
+        return f"yes; {name}it has the offsets {copy['start_offset']} to {copy['end_offset'] - 1}"
     return f"not yet; it has the partition up to {copy['end_offset'] - 1}"
+
+
+def _durable(known: dict[str, Any]) -> str:
+    """Of a record that is on no local disk any more there is no stage."""
+    if known["stage"] is None:
+        return "not needed: the object store has the record, the local copy is gone"
+    return _STAGES[known["stage"]] + _wal_place(known["wal"])
 
 
 def _wal_place(wal: dict[str, Any] | None) -> str:
@@ -269,11 +275,9 @@ def _wal_place(wal: dict[str, Any] | None) -> str:
 
 def _content_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     record, batch = found["record"], found["batch"]
-    if batch is None and (found.get("remote") or {}).get("has_record"):
-        return [("record", "in the object store alone, where consumers read it; no local copy is left")]
-    if batch is None:
+    if batch is None and not _is_in_store(found):
         return [("record", "none: compaction removed it, a later record has the same key")]
-    if batch["marker"] is not None:
+    if batch is not None and batch["marker"] is not None:
         return [("record", f"none: a marker that ends a transaction ({batch['marker']})")]
     if record is None:
         if found["offset"] >= found["high_watermark"]:
@@ -284,7 +288,8 @@ def _content_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("key", _content(record["key"], record["key_bytes"]))]
     lines.append(("value", _content(record["value"], record["value_bytes"])))
     lines += [("header", f"{name}: {content}") for name, content in record["headers"]]
-    lines.append(("timestamp", f"{_time(record['timestamp_ms'])} ({batch['timestamp_type']})"))
+    kind = f" ({batch['timestamp_type']})" if batch is not None else ""
+    lines.append(("timestamp", f"{_time(record['timestamp_ms'])}{kind}"))
     return lines
 
 
@@ -305,13 +310,15 @@ def _time(timestamp_ms: int) -> str:
 def _batch_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     batch = found["batch"]
     if batch is None:
+        if _is_in_store(found):
+            return [("batch", "not known: the object store did not tell in time")]
         return []
     span = f"offsets {batch['base_offset']} to {batch['last_offset']}"
     codec = "not compressed" if batch["compression"] == "none" else batch["compression"]
     records = counted(batch["record_count"], "record")
     size = human_bytes(batch["size_bytes"])
     lines = [("batch", f"{span}, {records}, {size}, {codec}, leader epoch {batch['leader_epoch']}")]
-    lines.append(("client", "not known: neither batch nor node keeps the id and address of who wrote it"))
+    lines.append(("client", _client(found["client"], batch)))
     if batch["producer_id"] is None:
         return [*lines, ("producer", "neither idempotent nor transactional")]
     who = f"id {batch['producer_id']}, epoch {batch['producer_epoch']}"
@@ -324,6 +331,15 @@ def _batch_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         state = f"{batch['transaction']}, " if batch["transaction"] is not None else ""
         lines.append(("transaction", state + of))
     return lines
+
+
+def _client(client: dict[str, Any] | None, batch: dict[str, Any]) -> str:
+    if batch["marker"] is not None:
+        return "none: the coordinator of the transaction wrote it"
+    if client is None:
+        return "not known: the leader remembers who wrote last, and tells those who may DESCRIBE the cluster"
+    name = client["client_id"]
+    return f"{'without an id' if name is None else name}, from {client['host']}:{client['port']}"
 
 
 def _visible(found: dict[str, Any]) -> str:

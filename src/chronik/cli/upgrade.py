@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table, run
-from chronik.metadata.levels import FEATURE, LEVEL_FIRST, LEVELS
+from chronik.doctor.levels import NodeLevels, Upgrade, look_at_levels, released
+from chronik.metadata.levels import FEATURE
 from chronik.model import ErrorCode, RequestError
 
 if TYPE_CHECKING:
@@ -33,14 +33,15 @@ def status(as_json: AsJson = False, servers: Bootstrap = None) -> None:
     """
     found = run(servers, _look)
     if as_json:
-        print_json(found)
+        nodes = [
+            {"node": one.node_id, "levels": [one.low, one.high], "release": _release(one)}
+            for one in found.nodes
+        ]
+        print_json({"level": found.level, "highest": found.highest, "nodes": nodes})
         return
-    rows = [
-        (node["node"], node["release"], f"{node['levels'][0]} to {node['levels'][1]}")
-        for node in found["nodes"]
-    ]
+    rows = [(one.node_id, _release(one), f"{one.low} to {one.high}") for one in found.nodes]
     print_table(("#node", "release", "levels"), rows)
-    print(f"the cluster is at level {found['level']}{_released(found['level'])}: {_next(found)}")
+    print(f"the cluster is at level {found.level}{_released(found.level)}: {found.next_step}")
 
 
 def finalize(
@@ -61,9 +62,9 @@ def finalize(
       chronik upgrade finalize --yes
     """
     found = run(servers, _look)
-    before, level = found["level"], found["highest"]
+    before, level = found.level, found.highest
     if level <= before:
-        raise CommandFailed(f"the cluster is at level {before} already: {_next(found)}")
+        raise CommandFailed(f"the cluster is at level {before} already: {found.next_step}")
     if not (dry_run or yes):
         typer.confirm(
             f"Raise the cluster from level {before} to {level}{_released(level)}? No node can go back then",
@@ -77,17 +78,8 @@ def finalize(
         print(f"level {level} {'is possible' if dry_run else 'holds now'}, {before} before")
 
 
-async def _look(cluster: Cluster) -> dict[str, Any]:
-    from chronik.client.features import features_of
-
-    nodes: list[dict[str, Any]] = []
-    level = LEVEL_FIRST
-    for node_id in await cluster.node_ids():
-        features = await features_of(cluster, node_id)
-        levels = features.supported.get(FEATURE, (LEVEL_FIRST, LEVEL_FIRST))
-        level = max(level, features.finalized.get(FEATURE, LEVEL_FIRST))
-        nodes.append({"node": node_id, "levels": list(levels), "release": _release(levels[1])})
-    return {"level": level, "highest": min(node["levels"][1] for node in nodes), "nodes": nodes}
+async def _look(cluster: Cluster) -> Upgrade:
+    return await look_at_levels(cluster)
 
 
 async def _raise(cluster: Cluster, level: int, *, dry_run: bool) -> None:
@@ -101,20 +93,10 @@ async def _raise(cluster: Cluster, level: int, *, dry_run: bool) -> None:
         raise CommandFailed(f"the upgrade cannot be finalized: {error}") from None
 
 
-def _release(level: int) -> str:
-    return LEVELS[level][0] if level in LEVELS else "newer than this command line"
-
-
 def _released(level: int) -> str:
-    return f" (release {LEVELS[level][0]})" if level in LEVELS else ""
+    name = released(level)
+    return "" if name is None else f" (release {name})"
 
 
-def _next(found: Mapping[str, Any]) -> str:
-    newest = max(node["levels"][1] for node in found["nodes"])
-    behind = [str(node["node"]) for node in found["nodes"] if node["levels"][1] < newest]
-    if behind:
-        noun = "node" if len(behind) == 1 else "nodes"
-        return f"{noun} {', '.join(behind)} can be upgraded, or the others taken back"
-    if newest > found["level"]:
-        return "all nodes can do more, `chronik upgrade finalize` raises it"
-    return "there is nothing to finalize"
+def _release(node: NodeLevels) -> str:
+    return released(node.high) or "newer than this command line"

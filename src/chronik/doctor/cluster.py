@@ -7,8 +7,9 @@ import datetime
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from chronik.doctor.findings import Finding, ok, warning, wrong
-from chronik.model import NO_LEADER, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.doctor.findings import Finding, ok, unknown, warning, wrong
+from chronik.doctor.levels import look_at_levels, releases
+from chronik.model import NO_LEADER, ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.words import counted
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ async def look_at_cluster(
     topics = [one for one in await Admin(cluster).list_topics(internal=True) if sees("topic", one.name)]
     return [
         *await _nodes(cluster, expected),
+        await _releases(cluster),
         *partitions(topics),
         await _groups(cluster, stuck_after_s, sees),
         *await _transactions(cluster, topics, sees),
@@ -63,7 +65,8 @@ async def _nodes(cluster: Cluster, expected: Collection[NodeId]) -> list[Finding
         found = [
             wrong(
                 "nodes",
-                f"{_some(map(str, missing))} of {len(expected)} not there",
+                f"{'node' if len(missing) == 1 else 'nodes'} {_some(map(str, missing))} of {len(expected)} "
+                f"{'is' if len(missing) == 1 else 'are'} not there",
                 "Start what is missing (`chronik cluster restart --node N`, or its service).",
             )
         ]
@@ -76,6 +79,14 @@ async def _nodes(cluster: Cluster, expected: Collection[NodeId]) -> list[Finding
             )
         )
     return found
+
+
+async def _releases(cluster: Cluster) -> Finding:
+    """A node that is down is told of elsewhere."""
+    try:
+        return releases(await look_at_levels(cluster))
+    except ChronikError as error:
+        return unknown("releases", f"not all nodes could be asked: {error}")
 
 
 def partitions(topics: Iterable[TopicInfo]) -> list[Finding]:

@@ -34,6 +34,7 @@ BACKLOG: Final = 1024
 """What the listeners ask for; the kernel gives no more than net.core.somaxconn."""
 EARLIEST_PLAUSIBLE_S: Final = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC).timestamp()
 CERTIFICATE_DAYS_MIN: Final = 30
+_READABLE: Final = "Give a PEM file that the node may read."
 VOLATILE: Final = {"tmpfs", "ramfs"}
 REMOTE: Final = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 _TIME_ERROR: Final = 5
@@ -212,18 +213,29 @@ def _statistic(path: Path, name: str) -> int:
 def _certificates(settings: Settings) -> Iterator[Finding]:
     for name in table():
         path = getattr(settings, name)
-        if name.endswith("tls_cert") and path is not None:
+        if path is None:
+            continue
+        if name.endswith("tls_cert"):
             yield _certificate(f"certificate {path.name}", path)
+        elif name.endswith(("tls_ca", "tls_client_ca")):
+            yield _authorities(f"authorities {path.name}", path)
 
 
-def _certificate(check: str, path: Path) -> Finding:
+def _ends(path: Path) -> list[datetime.datetime] | str:
+    """When the certificates of a file expire, ascending; or why that cannot be said."""
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
-        chain = load_pem_x509_certificates(path.read_bytes())
+        return sorted(one.not_valid_after_utc for one in load_pem_x509_certificates(path.read_bytes()))
     except (OSError, ValueError) as error:
-        return wrong(check, f"{path} cannot be read ({error})", "Give a PEM file that the node may read.")
-    end = min(one.not_valid_after_utc for one in chain)
+        return f"{path} cannot be read ({error})"
+
+
+def _certificate(check: str, path: Path) -> Finding:
+    ends = _ends(path)
+    if isinstance(ends, str):
+        return wrong(check, ends, _READABLE)
+    end = ends[0]
     days = (end - datetime.datetime.now(datetime.UTC)).days
     fix = "Put a new certificate into the file and restart the node."
     if days < 0:
@@ -231,3 +243,22 @@ def _certificate(check: str, path: Path) -> Finding:
     if days < CERTIFICATE_DAYS_MIN:
         return warning(check, f"expires on {end:%Y-%m-%d}, in {days} days", fix)
     return ok(check, f"valid until {end:%Y-%m-%d}")
+
+
+def _authorities(check: str, path: Path) -> Finding:
+    """While one replaces another a file has both, and the older one may have expired."""
+    ends = _ends(path)
+    if isinstance(ends, str):
+        return wrong(check, ends, _READABLE)
+    now = datetime.datetime.now(datetime.UTC)
+    fix = "Add the new authority to the file, then replace the certificates that the old one signed."
+    if ends[-1] < now:
+        return wrong(check, f"expired on {ends[-1]:%Y-%m-%d}: no certificate is believed", fix)
+    if ends[0] < now:
+        gone = sum(end < now for end in ends)
+        fix = "Take it out of the file once no certificate that it signed is in use."
+        return warning(check, f"{gone} of {len(ends)} expired, the first on {ends[0]:%Y-%m-%d}", fix)
+    days = (ends[0] - now).days
+    if days < CERTIFICATE_DAYS_MIN:
+        return warning(check, f"one of {len(ends)} expires on {ends[0]:%Y-%m-%d}, in {days} days", fix)
+    return ok(check, f"valid until {ends[0]:%Y-%m-%d}")

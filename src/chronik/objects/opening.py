@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from chronik.model import ChronikError
@@ -14,7 +15,10 @@ from chronik.objects.local import LocalObjects
 from chronik.objects.s3 import S3Objects
 from chronik.objects.store import ObjectStore
 
-__all__ = ["ObjectStoreOptions", "open_objects"]
+if TYPE_CHECKING:
+    from chronik.config import Settings
+
+__all__ = ["ObjectStoreOptions", "open_objects", "options_of"]
 
 
 class BadObjectStore(ChronikError):
@@ -32,6 +36,20 @@ class ObjectStoreOptions:
 
     def __repr__(self) -> str:
         return f"ObjectStoreOptions({self.url!r})"
+
+
+def options_of(settings: Settings) -> ObjectStoreOptions | None:
+    """None if the settings name no store."""
+    if settings.object_store is None:
+        return None
+    return ObjectStoreOptions(
+        url=settings.object_store,
+        endpoint=settings.object_store_endpoint,
+        region=settings.object_store_region,
+        access_key_id=settings.object_store_access_key_id,
+        secret_access_key=settings.object_store_secret_access_key,
+        timeout_s=settings.object_store_timeout_ms / 1000,
+    )
 
 
 def open_objects(options: ObjectStoreOptions, rng: random.Random) -> ObjectDoor:

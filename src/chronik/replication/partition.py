@@ -163,6 +163,7 @@ class Partition(Replica):
             stamp(batches[position : position + header.size_bytes], 0, header.base_offset, self.leader_epoch)
             found.append((position, header._replace(leader_epoch=self.leader_epoch)))
         self.log.append_replicated(batches, now_ms, found)
+        self.writers.note(first, None)
         if self._followers:
             self._feed.appended(self)
         return Appended(first, end, -1)

@@ -31,6 +31,7 @@ from chronik.replication.progress import FollowerProgress
 from chronik.replication.remote import log_start
 from chronik.replication.waiters import AckWaiters
 from chronik.replication.watermark_rule import follower_watermark, leader_watermark
+from chronik.replication.writers import Writers
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.log_parts import SegmentDamage
 
@@ -75,6 +76,7 @@ class Replica:
         "topic_id",
         "tp",
         "was_relaxed",
+        "writers",
     )
 
     def __init__(
@@ -130,6 +132,8 @@ class Replica:
         self._acks = context.acks
         self._events = context.watermark_events
         self.leader_epoch_start_offset = 0
+        self.writers = Writers()
+        """Leader: who wrote what was appended in this leader epoch."""
         self.high_watermark = max(high_watermark, log.log_start_offset)
         """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`;
         falls only in `_forget_watermark_behind`."""
@@ -164,6 +168,7 @@ class Replica:
             self._pending_isr = None
         if assignment.leader_epoch != self.leader_epoch:
             self._followers.clear()
+            self.writers.forget()
             self.feeder = None
             self.leader_log_start = 0
             self.leader_epoch_start_offset = self.log.log_end_offset
@@ -223,6 +228,7 @@ class Replica:
         self.leader_id = NO_LEADER
         self.is_damaged = False
         self._followers.clear()
+        self.writers.forget()
         self.feeder = None
         self._pending_isr = None
         self._feed.followers_changed(self)
@@ -262,6 +268,7 @@ class Replica:
 
     def on_rejected(self, end_offset: int, error: StorageError) -> None:
         refusal = RequestError(ErrorCode.kafka_storage_error, str(error))
+        self.writers.forget()  # the offsets of what the log dropped are given out again
         if self._followers:
             # Followers may have the batches that this disk refused: do not reuse their offsets in this epoch.
             self.halted_epoch = self.leader_epoch

@@ -29,6 +29,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, PeerError, invariant, violated
+from chronik.replication.writers import Writer
 from chronik.security.principals import ANONYMOUS
 from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
 from chronik.server.call import Call, Responder
@@ -109,6 +110,14 @@ class Connection:
     produce_queue: ProduceQueue = field(default_factory=ProduceQueue)
     known: KnownRequests = field(default_factory=KnownRequests, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
+
+    _writer: Writer | None = field(default=None, compare=False, init=False)
+
+    def writer(self, client_id: str | None) -> Writer:
+        """What partitions note of who wrote to them: the same object as long as the client keeps its id."""
+        if self._writer is None or not self._writer.is_named(client_id):
+            self._writer = Writer.named(client_id, self.peer_host, self.peer_port)
+        return self._writer
 
     @property
     def principal(self) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from chronik.replication.writers import Writer
 from chronik.server.call import Call, Responder
 from chronik.wire.produce import AnswerTemplate, ProduceHead, ProduceRequest, last_records
 
@@ -38,7 +39,7 @@ _new: Final = tuple.__new__
 class Known:
     """The beginning of a request, and what follows from it."""
 
-    __slots__ = ("answer", "context", "handler", "head", "is_checked", "key_and_version")
+    __slots__ = ("answer", "context", "handler", "head", "is_checked", "key_and_version", "writer")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Known:
         self.handler = handler
         self.context = context
         self.head = head
+        self.writer: Writer = context.connection.writer(context.client_id)
         self.is_checked = False
         """Set once a request with this beginning, outside a transaction, was appended at once and answered.
         Checks that depend only on the beginning and the metadata are skipped from then on."""

@@ -46,6 +46,11 @@ class OffsetIndex:
         for place in range(bisect_right(self._offsets, max(offset - self._base, 0)) - 1, -1, -1):
             yield self._base + self._offsets[place], self._positions[place]
 
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """Last offset and position, oldest first."""
+        for offset, position in zip(self._offsets, self._positions, strict=False):
+            yield self._base + offset, position
+
     def position_after(self, position: int) -> int | None:
         """The next indexed batch start behind `position`: where to go on behind damage."""
         place = bisect_right(self._positions, position)
@@ -107,6 +112,11 @@ class TimeIndex:
         """Timestamp and offset of those entries that are older than `timestamp`, newest first."""
         for place in range(bisect_right(self._timestamps, timestamp - 1) - 1, -1, -1):
             yield self._timestamps[place], self._offsets[place] + self._base
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset, oldest first."""
+        for timestamp, offset in zip(self._timestamps, self._offsets, strict=False):
+            yield timestamp, self._base + offset
 
     def truncate(self, offset: int) -> None:
         while self._offsets and self._offsets[-1] + self._base >= offset:

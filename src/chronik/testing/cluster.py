@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from chronik.client import Admin, ClientOptions
 from chronik.client import Cluster as ClientCluster
 from chronik.client.admin import NewTopic
+from chronik.config import Peer
 from chronik.local.probe import ProbedNode, ask_http, ask_metadata, look
 from chronik.model import NO_LEADER, ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.records.reader import Record
@@ -24,11 +25,18 @@ class Cluster(Nodes):
 
     # --- members -----------------------------------------------------------------------------------
 
-    def add_node(self) -> NodeId:
-        """One more node joins; it gets replicas by reassignment or `chronik cluster rebalance`."""
+    def add_node(self, admit: Callable[[Peer], None] | None = None) -> NodeId:
+        """One more node joins; it gets replicas by reassignment or `chronik cluster rebalance`.
+
+        `admit` tells the cluster of it, by default by its admin API.
+        """
         peer = self._new_peer(max(self.nodes) + 1)
-        names = ("kafka", "wal", "raft", "http")
-        self.call_admin("/admin/add-node", {"node_id": peer.id, **{n: str(getattr(peer, n)) for n in names}})
+        if admit is None:
+            names = ("kafka", "wal", "raft", "http")
+            body = {"node_id": peer.id, **{name: str(getattr(peer, name)) for name in names}}
+            self.call_admin("/admin/add-node", body)
+        else:
+            admit(peer)
         self.layout = self.layout.with_node(peer)
         self.layout.write()
         self._take(peer)

@@ -75,6 +75,11 @@ class Tiering:
     def objects(self) -> ObjectStats:
         return self._catalog.door.stats
 
+    async def object_of(self, partition: Partition, offset: int) -> str | None:
+        """The name of the object that holds a record, as the manifest has it; None if none does."""
+        segment = (await self._catalog.manifest(partition)).find(offset)
+        return None if segment is None else self._catalog.path(partition, segment.name)
+
     def start(self) -> None:
         self._tasks.spawn(self._run(), "uploading")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from chronik.client.groups import Groups
 from chronik.model import TopicPartition
 from chronik.node import Node
 from chronik.wire.api import ApiKey
+from tests.segments import flip_bit
 from tests.unit.admin.support import Http, with_node
 from tests.unit.server.test_otlp import gauge, metrics_data
 from tests.wire import WireClient
@@ -248,3 +250,34 @@ async def _push(port: int, data: bytes) -> None:
         client.close()
 
     await asyncio.to_thread(work)
+
+
+def test_segments_are_checked_while_the_node_runs(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        key = {"authorization": "Bearer swordfish"}
+        made = await http.call("POST", "/admin/keys", {"name": "looks", "read_only": True}, key)
+        looks = {"authorization": f"Bearer {made.json['key']}"}
+        body = {"name": "orders", "partitions": 1, "config": {"segment.bytes": 1024}}
+        assert (await http.call("POST", "/admin/create-topic", body, key)).status == 200
+        for _ in range(5):
+            sent = await http.call("POST", "/admin/topics/orders/messages", {"value": "." * 600}, key)
+            assert sent.status == 200
+        await node.parts.store.checkpoint()
+        log = node.parts.replicas.leader(ORDERS).log
+        flip_bit(log.segments[1].path, 200)
+
+        (before,) = (await http.call("GET", "/admin/verify", headers=looks)).json["nodes"]
+        assert before["report"]["state"] == "never"
+        assert (await http.call("POST", "/admin/verify", {}, looks)).status == 403
+        assert (await http.call("POST", "/admin/verify", {"node_id": 9}, key)).status == 404
+        (begun,) = (await http.call("POST", "/admin/verify", {"node_id": 1}, key)).json["nodes"]
+        assert begun["report"]["state"] == "running"
+        async with asyncio.timeout(30):
+            while begun["report"]["state"] == "running":
+                (begun,) = (await http.call("GET", "/admin/verify", headers=looks)).json["nodes"]
+        (found,) = begun["report"]["findings"]
+        assert (begun["report"]["state"], found["topic"], found["position"]) == ("done", "orders", 0)
+        ended = (await http.call("POST", "/admin/verify", {"cancel": True}, key)).json["nodes"]
+        assert ended[0]["report"]["state"] == "done"
+
+    with_node(tmp_path, work, admin_api_key="swordfish")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 import pytest
 
 from chronik.admin.explaining import RecordQuestion, look_into_archive
-from chronik.client import Admin, Cluster, Producer, Transaction
+from chronik.cli.explain import _has_it, _when, facts
+from chronik.client import Admin, ClientOptions, Cluster, Producer, Transaction
+from chronik.client.admin import NewTopic
 from chronik.model import TopicPartition
 from chronik.node import Node
 from chronik.published.steps import PublishedStep, step_path
@@ -126,6 +129,97 @@ def test_offsets_that_no_record_has(tmp_path: Path) -> None:
             assert answer.status == status, question
             assert words in answer.json["message"]
         assert (await http.get("/admin/topics/nobody/explain?partition=0&offset=0")).status == 404
+
+    with_node(tmp_path, work)
+
+
+TIERED = {
+    "remote.storage.enable": "true",
+    "local.retention.bytes": "0",
+    "segment.bytes": "1024",
+    "file.delete.delay.ms": "0",
+}
+
+
+def test_a_record_that_is_in_the_object_store_alone(tmp_path: Path) -> None:
+    store = tmp_path / "objects"
+
+    async def work(node: Node, http: Http) -> None:
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster:
+            await Admin(cluster).create_topics([NewTopic(name="orders", partitions=1, configs=TIERED)])
+            transaction = Transaction(cluster, "billing")
+            async with Producer(cluster, transaction=transaction) as producer:
+                await transaction.begin()
+                await (await producer.send("orders", b"taken back", partition=0))
+                await transaction.abort(producer)
+            async with Producer(cluster) as producer:
+                for _ in range(10):
+                    await (await producer.send("orders", b"." * 300, partition=0))
+        log = node.parts.replicas.leader(TP).log
+        async with asyncio.timeout(30):
+            while (await asked(http, 2))["replicas"][0]["facts"]["has_record"]:
+                pass
+
+        found = await asked(http, 0)
+        (replica,) = found["replicas"]
+        assert (replica["facts"]["has_record"], replica["facts"]["stage"]) == (False, None)
+        batch = found["batch"]
+        assert (batch["base_offset"], batch["transaction"], found["transactional_id"]) == (
+            0,
+            "aborted",
+            "billing",
+        )
+        assert (await asked(http, 1))["batch"]["marker"] == "abort"
+        assert found["remote"]["has_record"]
+        assert (store / found["remote"]["object"]).is_file()
+        lines = dict(facts({**found, "record": None, "groups": []}))
+        assert lines["WAL"] == "not needed: the object store has the record, the local copy is gone"
+        assert found["remote"]["object"] in lines["object store"]
+        assert _has_it(replica, 0) == "in the object store alone"
+
+        # A store that does not tell takes nothing from what the node itself knows.
+        for name in store.rglob("*.*"):
+            name.unlink()
+        silent = await asked(http, log.log_start_offset - 1)
+        assert silent["batch"] is None
+        lines = dict(facts({**silent, "record": None, "groups": []}))
+        assert lines["batch"] == "not known: the object store did not tell in time"
+
+    with_node(
+        tmp_path / "data",
+        work,
+        object_store=store.as_uri(),
+        tiering_interval_ms=20,
+        retention_check_interval_ms=20,
+    )
+
+
+def test_who_wrote_it_and_when_the_leader_had_it(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        for name, kind in (("orders", "CreateTime"), ("stamped", "LogAppendTime")):
+            config = {"message.timestamp.type": kind}
+            await http.post("/admin/create-topic", {"name": name, "partitions": 1, "config": config})
+        for client_id in ("shop", "till"):
+            options = ClientOptions(client_id=client_id)
+            async with (
+                Cluster(f"127.0.0.1:{node.kafka_port}", options) as cluster,
+                Producer(cluster) as producer,
+            ):
+                for _ in range(3):
+                    for topic in ("orders", "stamped"):
+                        await (await producer.send(topic, b"v", partition=0))
+        clients = [(await asked(http, offset))["client"] for offset in range(6)]
+        assert [one["client_id"] for one in clients] == 3 * ["shop"] + 3 * ["till"]
+        assert {one["host"] for one in clients} == {"127.0.0.1"}
+        assert all(one["port"] for one in clients)
+
+        (unknown,) = (await asked(http, 0))["replicas"]
+        assert (unknown["acknowledged"], _when(unknown)) == (None, "unknown")
+        stamped = await asked(http, 4, "stamped")
+        (told,) = stamped["replicas"]
+        appended_ms = stamped["batch"]["max_timestamp_ms"]
+        assert told["acknowledged"] == {"node_id": 1, "after_ms": appended_ms, "by_ms": appended_ms}
+        assert _when(told).startswith("at ")
 
     with_node(tmp_path, work)
 

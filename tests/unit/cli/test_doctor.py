@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import socket
@@ -15,12 +16,18 @@ import pytest
 from chronik.cli.start import locked
 from chronik.client.metadata import PartitionInfo, TopicInfo
 from chronik.client.transactions import ActiveProducer, TransactionDescription
+from chronik.config import Settings
 from chronik.doctor.cluster import HANGING_MS, hanging, over_timeout, partitions
+from chronik.doctor.levels import NodeLevels, Upgrade, releases
 from chronik.doctor.machine import available_memory, disk_space, file_system
+from chronik.doctor.store import look_at_store
 from chronik.model import NO_LEADER, ErrorCode, TopicPartition
+from chronik.node import Node
 from chronik.testing import free_ports
 from tests.node import SOURCE
+from tests.s3 import BUCKET
 from tests.tls import make_certificate
+from tests.unit.admin.support import Http, with_node
 
 NOW = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
 TP = TopicPartition("orders", 0)
@@ -110,6 +117,73 @@ def test_a_certificate_that_is_about_to_expire(tmp_path: Path) -> None:
     assert code == 0
     assert found["certificate cert.pem"]["state"] == "warning"
     assert "in 1 days" in found["certificate cert.pem"]["message"]
+
+
+def test_authorities_that_are_about_to_expire(tmp_path: Path) -> None:
+    cert, _ = make_certificate(tmp_path)
+    (tmp_path / "bad.pem").write_text("no certificate")
+    flags = ("--http-tls-client-ca", str(cert), "--kafka-tls-ca", str(tmp_path / "bad.pem"))
+    _, found = doctor(tmp_path / "data", *flags)
+    assert found["authorities cert.pem"]["state"] == "warning"
+    assert "in 1 days" in found["authorities cert.pem"]["message"]
+    assert found["authorities bad.pem"]["state"] == "wrong"
+
+
+def test_the_console_looks_at_what_the_command_looks_at(tmp_path: Path) -> None:
+    """Of a node that runs, beside what both ask the cluster."""
+    objects = (tmp_path / "objects").as_uri()
+    by_http: list[str] = []
+    kafka_port, http_port = free_ports(2)
+
+    async def work(_node: Node, http: Http) -> None:
+        answer = (await http.get("/admin/doctor")).json["findings"]
+        assert [one for one in answer if one["check"].startswith(("port", "data dir")) and one["fix"]] == []
+        by_http.extend(one["check"] for one in answer)
+
+    with_node(tmp_path / "data", work, kafka_port=kafka_port, http_port=http_port, object_store=objects)
+    flags = ("--kafka-port", str(kafka_port), "--http-port", str(http_port), "--object-store", objects)
+    _, found = doctor(tmp_path / "data", *flags)
+    assert set(found) - {"cluster"} <= set(by_http)
+    expected = {
+        f"port {kafka_port}",
+        f"port {http_port}",
+        "settings",
+        "data directory",
+        "disk",
+        "object store",
+    }
+    assert expected <= set(found)
+    assert {"nodes", "releases", "partitions", "groups", "transactions"} <= set(by_http)
+
+
+def test_an_object_store_that_cannot_be_reached() -> None:
+    port = free_ports(1)[0]
+    settings = {
+        "object_store": f"s3://{BUCKET}/folder",
+        "object_store_endpoint": f"http://127.0.0.1:{port}",
+        "object_store_access_key_id": "key",
+        "object_store_secret_access_key": "not to be told",
+    }
+    (found,) = asyncio.run(look_at_store(Settings(**settings)))  # type: ignore[arg-type]
+    assert (found.check, found.state) == ("object store", "wrong")
+    assert "not to be told" not in f"{found}"
+    assert asyncio.run(look_at_store(Settings())) == []
+
+
+@pytest.mark.parametrize(
+    ("level", "highs", "state", "words"),
+    [
+        (2, (2, 2), "ok", "all nodes work at level 2 (release 0.2)"),
+        (1, (1, 2), "warning", "behind the others are nodes 1 (0.1)"),
+        (1, (2, 2), "warning", "the cluster is still at level 1"),
+    ],
+)
+def test_an_upgrade_that_is_not_finished(level: int, highs: tuple[int, ...], state: str, words: str) -> None:
+    nodes = [NodeLevels(number, 1, high) for number, high in enumerate(highs, 1)]
+    found = releases(Upgrade(level=level, nodes=nodes))
+    assert (found.check, found.state) == ("releases", state)
+    assert words in found.message
+    assert releases(Upgrade(level=1, nodes=nodes, is_told=False)).state == "unknown"
 
 
 def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:

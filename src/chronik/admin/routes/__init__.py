@@ -71,6 +71,7 @@ from chronik.admin.routes.session import log_in, log_out, session
 from chronik.admin.routes.sql import sql, sql_explain, sql_tables, sql_tables_posted
 from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
 from chronik.admin.routes.transactions import abort_here, abort_transaction, transactions
+from chronik.admin.routes.verify import verify, verify_node, verify_status, verify_status_node
 from chronik.admin.routes.watermarks import watermarks
 
 ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
@@ -91,6 +92,8 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     reassign,
     reassign_under_way,
     doctor,
+    verify_status,
+    verify,
     topics,
     create_topic,
     topic_details,
@@ -121,6 +124,8 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     node_indices,
     explain_node,
     doctor_node,
+    verify_status_node,
+    verify_node,
     client_metrics_node,
     abort_here,
     search_topic,

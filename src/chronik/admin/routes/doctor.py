@@ -11,14 +11,20 @@ from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
+from chronik.config import ConfigError, Settings
+from chronik.config_sources import doubts_about, environment
 from chronik.doctor.cluster import Kind, look_at_cluster
 from chronik.doctor.findings import Finding, State, unknown, wrong
 from chronik.doctor.machine import look_at_machine
+from chronik.doctor.start import look_at_start
+from chronik.doctor.store import look_at_store
 from chronik.model import ChronikError, NodeId, Unavailable
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.gate import on_cluster
+from chronik.server.open_doors import check_doors
 
-ASK_SECONDS: Final = 5.0
+ASK_SECONDS: Final = 10.0
+"""Longer than a node waits for its object store and for its ports."""
 STUCK_AFTER_S_MAX: Final = 15.0
 _KINDS: Final[dict[Kind, ResourceType]] = {
     "topic": ResourceType.TOPIC,
@@ -86,8 +92,23 @@ async def doctor_node(call: HttpCall) -> NodeFindings:
 
 
 async def _look_here(context: AdminContext) -> list[FindingView]:
-    findings = await asyncio.to_thread(look_at_machine, context.settings)
+    findings = await asyncio.to_thread(_look_at_machine, context.settings)
+    findings += await look_at_store(context.settings)
     return [_view(one, context.node_id) for one in findings]
+
+
+def _look_at_machine(settings: Settings) -> list[Finding]:
+    """Blocking. What `chronik doctor` says on the node's machine."""
+    refusal = None
+    try:
+        check_doors(settings)
+    except ConfigError as error:
+        refusal = str(error)
+    doubts = doubts_about(settings, environment())
+    return [
+        *look_at_start(settings, refusal=refusal, doubts=doubts, is_running=True),
+        *look_at_machine(settings),
+    ]
 
 
 async def _look_at_cluster(call: HttpCall) -> list[FindingView]:

@@ -13,6 +13,7 @@ from chronik.admin.errors import HttpError
 from chronik.admin.explaining import (
     ArchiveState,
     BatchFacts,
+    ClientFacts,
     FollowerAck,
     IndexState,
     RecordQuestion,
@@ -21,9 +22,10 @@ from chronik.admin.explaining import (
 )
 from chronik.admin.needs import BY_NODE, on_topic
 from chronik.admin.routes.topics import known_topic
+from chronik.client.transactions import Transactions
 from chronik.metadata.commands import RemoteLog
-from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
-from chronik.security.acls import Operation
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, Unavailable
+from chronik.security.acls import Operation, ResourceType
 from chronik.security.quotas import CONSUMER_RATE
 
 ASK_SECONDS: Final = 3.0
@@ -42,7 +44,9 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     """Null when the node did not answer."""
     problem: str | None = None
     acknowledged: FollowerAck | None = None
-    """Null: not yet, or not known, as of records that were written before the leader began to lead."""
+    """Null: not yet, or not known, as of records that were written before the leader began to lead. Of the
+    leader itself: between the batch's LogAppendTime and the first acknowledgement of a follower, as far as
+    there are."""
 
 
 class RemoteCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +56,8 @@ class RemoteCopy(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: int
     end_offset: int
     """The store has everything from the start to here."""
+    object: str | None = None
+    """The object that holds the record; null if it is not there, or the store did not tell."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +77,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     last_stable_offset: int
     """Consumers with isolation.level=read_committed see records before it."""
     batch: BatchFacts | None
-    """Null: compaction removed the record."""
+    """Null: compaction removed the record; or it is in the object store alone, and that did not tell."""
+    client: ClientFacts | None = None
+    """Who wrote the batch; null if no node remembers, or the caller may not DESCRIBE the cluster."""
+    transactional_id: str | None = None
+    """Null: none, no coordinator knows it any more, or the caller may not DESCRIBE it."""
     replicas: list[ReplicaReport]
     index: IndexState | None
     archive: ArchiveState
@@ -120,7 +130,13 @@ async def explain(call: HttpCall) -> Explanation:
         problems = "; ".join(f"node {one.node_id}: {one.problem}" for one in reports)
         raise Unavailable(f"no replica of {topic.name}-{query.partition} answers ({problems})")
     _require_within(question, facts)
-    acks = {ack.node_id: ack for one in reports if one.facts is not None for ack in one.facts.followers}
+    if not call.access.on_cluster(Operation.DESCRIBE):
+        facts = _without_client(facts)
+        reports = [
+            msgspec.structs.replace(one, facts=None if one.facts is None else _without_client(one.facts))
+            for one in reports
+        ]
+    acks = _when_each_had_it(leader, registered.leader_epoch, facts)
     reports = [msgspec.structs.replace(one, acknowledged=acks.get(one.node_id)) for one in reports]
     return Explanation(
         topic=topic.name,
@@ -135,20 +151,64 @@ async def explain(call: HttpCall) -> Explanation:
         high_watermark=facts.high_watermark,
         last_stable_offset=facts.last_stable_offset,
         batch=facts.batch,
+        client=facts.client,
+        transactional_id=await _transactional_id(call, facts.batch),
         replicas=reports,
         index=facts.index,
         archive=facts.archive,
-        remote=_remote_copy(registered.remote, query.offset),
+        remote=_remote_copy(registered.remote, query.offset, facts.remote_object),
     )
 
 
-def _remote_copy(remote: RemoteLog | None, offset: int) -> RemoteCopy | None:
+def _without_client(facts: ReplicaFacts) -> ReplicaFacts:
+    """Who may read a topic need not know the addresses of those who write to it."""
+    return msgspec.structs.replace(facts, client=None)
+
+
+def _when_each_had_it(leader: NodeId, leader_epoch: int, facts: ReplicaFacts) -> dict[NodeId, FollowerAck]:
+    """The leader's acknowledgements, with what the batch itself tells of the time of its append."""
+    acks = {ack.node_id: ack for ack in facts.followers}
+    appended_ms = None
+    batch = facts.batch
+    if batch is not None and batch.timestamp_type == "LogAppendTime" and batch.leader_epoch == leader_epoch:
+        appended_ms = batch.max_timestamp_ms
+        acks = {
+            node: ack if ack.after_ms is not None else msgspec.structs.replace(ack, after_ms=appended_ms)
+            for node, ack in acks.items()
+        }
+    first_ms = min((ack.by_ms for ack in acks.values()), default=None)
+    if appended_ms is not None:
+        acks[leader] = FollowerAck(node_id=leader, after_ms=appended_ms, by_ms=appended_ms)
+    elif first_ms is not None:
+        acks[leader] = FollowerAck(node_id=leader, after_ms=None, by_ms=first_ms)
+    return acks
+
+
+async def _transactional_id(call: HttpCall, batch: BatchFacts | None) -> str | None:
+    """Who wrote the batch, as long as its coordinator knows the producer id."""
+    if batch is None or not batch.is_transactional:
+        return None
+    try:
+        listed = await Transactions(call.context.loopback.cluster()).list()
+    except ChronikError:
+        return None
+    for one in listed:
+        if one.producer_id == batch.producer_id:
+            name = one.transactional_id
+            return (
+                name if call.access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) else None
+            )
+    return None
+
+
+def _remote_copy(remote: RemoteLog | None, offset: int, object_name: str | None) -> RemoteCopy | None:
     if remote is None or remote.start_offset == remote.end_offset:
         return None
     return RemoteCopy(
         has_record=remote.start_offset <= offset < remote.end_offset,
         start_offset=remote.start_offset,
         end_offset=remote.end_offset,
+        object=object_name,
     )
 
 

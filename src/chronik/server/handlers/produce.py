@@ -75,6 +75,7 @@ class _PendingProduce:
         (transactional_id, acks, timeout_ms, targets, _, _), batches = self._call.request
         services, access = self._call.context.services, self._call.context.access
         now_ms = services.now_ms()
+        writer = self._call.context.connection.writer(self._call.context.client_id)
         taken = self._taken
         for index, records in enumerate(batches):
             tp, topic_id = targets[index]
@@ -97,6 +98,8 @@ class _PendingProduce:
                 self._refuse(index, error)
             else:
                 base_offset, next_offset, append_time_ms = appended
+                if partition.writers.last is not writer:
+                    partition.writers.note(base_offset, writer)
                 taken.append((base_offset, append_time_ms, partition.log_start_offset))
                 if acks:
                     self._unacked.add(index)
@@ -126,6 +129,7 @@ class _PendingProduce:
         call, services = self._call, self._call.context.services
         records, acks = call.request.records[index], call.request.head.acks
         is_transactional = call.request.head.transactional_id is not None
+        writer = call.context.connection.writer(call.context.client_id)
         appended: Appended | None = None
         while appended is None:
             partition = self._leader_of(index)
@@ -143,6 +147,8 @@ class _PendingProduce:
                     in_transaction=is_transactional,
                     admitted=admitted,
                 )
+        if partition.writers.last is not writer:
+            partition.writers.note(appended.base_offset, writer)
         self._taken[index] = (
             appended.base_offset,
             appended.log_append_time_ms,
@@ -301,6 +307,8 @@ class _PendingBatch(msgspec.Struct, eq=False):
         except Exception as error:
             _PendingProduce(call).refuse(error)
             return
+        if partition.writers.last is not known.writer:
+            partition.writers.note(base_offset, known.writer)
         answer = known.answer
         if answer is None:
             answer = known.answer = AnswerTemplate(context.api_version, head.targets[0])

@@ -3,8 +3,9 @@
 import { get } from "/console/api.js";
 import { clock, counted } from "/console/format.js";
 import { useLoad } from "/console/load.js";
-import { Badge, Card, Command, Loaded, NodeBadge, Page, Sentence, html, stateOf } from "/console/parts.js";
+import { Badge, Card, Loaded, NodeBadge, Page, Sentence, html, stateOf } from "/console/parts.js";
 import { Table } from "/console/table.js";
+import { FilesOnDisk } from "/console/pages/verify.js";
 
 const PERIOD_MS = 15000;
 const KINDS = { wrong: "bad", warning: "warn", unknown: "", ok: "ok" };
@@ -23,9 +24,7 @@ export function Doctor() {
     actions=${html`${load.at > 0 && html`<span class="dim">looked at ${clock(load.at)}</span>`}<button type="button" onClick=${load.reload}>Look again</button>`}>
     <${Loaded} of=${load}>${({ findings }) => html`<div class="stack live"><${Troubles} findings=${findings} />
       <${Card} title="All that was looked at" flush><${Table} label="Findings" columns=${COLUMNS} rows=${findings} keyOf=${(one) => `${one.node_id} ${one.check} ${one.message}`} /><//>
-      <${Card} title="Files on disk">
-        <p>Whether logs, indexes and metadata on a disk are whole is checked by <code>chronik verify</code>, which reads the files of a node that is stopped. Stop the node, run it on its machine, start the node again:</p>
-        <${Command}>chronik verify DATA_DIR<//><//></div>`}<//>
+      <${FilesOnDisk} /></div>`}<//>
   <//>`;
 }
 

@@ -39,7 +39,7 @@ function Body({ topicName = "", given = "" }) {
     }
   };
   useEffect(() => { if (given || topicName) run(0); }, []);
-  const state = found.isBusy ? "loading" : found.error ? "error" : found.answer?.hits.total.value ? "ready" : "empty";
+  const state = found.isBusy ? "loading" : found.error ? "error" : live.failedSince ? "stale" : found.answer?.hits.total.value ? "ready" : "empty";
   return html`<${Page} title="Search" sub="over topics with searchable=true" state=${state}>
     <form class="stack" role="search" onSubmit=${(event) => { event.preventDefault(); run(0); }}>
       <div class="row"><input class="grow words" type="search" placeholder='Words, "a phrase", field:value, total:>100  ( / )' aria-label="Search for" data-focus value=${choice.words} onInput=${(event) => put({ words: event.target.value })} />

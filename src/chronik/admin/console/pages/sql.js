@@ -4,7 +4,8 @@ import { useEffect, useRef, useState } from "/console/vendor/preact.js";
 import { SQL_HISTORY, get, post } from "/console/api.js";
 import { Editor } from "/console/editor.js";
 import { count, ms } from "/console/format.js";
-import { useLoad } from "/console/load.js";
+import { live } from "/console/live.js";
+import { useLive, useLoad } from "/console/load.js";
 import { NeedsQuery } from "/console/needs_query.js";
 import { Empty, Page, Problem, html, save } from "/console/parts.js";
 import { Result } from "/console/pages/result.js";
@@ -23,6 +24,7 @@ const past = () => {
 export const Sql = () => html`<${NeedsQuery} title="SQL"><${Body} /><//>`;
 
 function Body() {
+  useLive();
   const tables = useLoad(() => get("/_sql/tables", { timeout: 30000 }), []);
   const editor = useRef(null);
   const [queries, setQueries] = useState(past);
@@ -59,7 +61,8 @@ function Body() {
     if (slash) slash.dataset.focus = "";
     if (slash) slash.focus = () => editor.current?.focus();
   }, []);
-  const state = isBusy ? "loading" : out.kind === "error" ? "error" : out.kind === "none" ? (tables.value ? (known.length ? "ready" : "empty") : tables.error ? "error" : "loading") : "ready";
+  const state = isBusy ? "loading" : out.kind === "error" || (out.kind === "none" && tables.error && !tables.value) ? "error"
+    : out.kind === "none" && !tables.value ? "loading" : live.failedSince ? "stale" : out.kind === "none" && known.length === 0 ? "empty" : "ready";
   return html`<${Page} title="SQL" sub="every topic is a table" state=${state}>
     <div class="split"><${Tables} load=${tables} known=${known} insert=${(name) => editor.current?.insert(name)} show=${show} />
       <div class="stack"><${Editor} initial=${queries[0] ?? ""} tables=${known} onRun=${run} handle=${editor} />
@@ -86,7 +89,7 @@ const named = (name) => (/^[a-z_]\w*$/.test(name) ? name : `"${name}"`);
 
 function Tables({ load, known, insert, show }) {
   return html`<section class="card tree" aria-label="Tables"><h2>Tables</h2>
-    ${load.error && !load.value ? html`<p class="dim">${load.error.message}</p>` : !load.value ? html`<p class="dim">Loading…</p>` : known.length === 0 && html`<p class="dim">No topics yet.</p>`}
+    ${load.error && !load.value ? html`<${Problem} error=${load.error} /><p><button type="button" class="small" onClick=${load.reload}>Try again</button></p>` : !load.value ? html`<p class="dim">Loading…</p>` : known.length === 0 && html`<p class="dim">No topics yet.</p>`}
     ${known.map((table) => html`<details key=${table.name}><summary>${table.name}</summary>
       ${table.columns.map((column) => html`<button type="button" class="column" key=${column.name} title="Put it into the query" onClick=${() => insert(named(column.name))}><span class="mono">${column.name}</span><span class="faint">${column.type.toLowerCase()}</span></button>`)}
       <div class="row"><button class="small" type="button" onClick=${() => insert(named(table.name))}>Insert</button><button class="small" type="button" onClick=${() => show(table)}>Newest 20</button></div></details>`)}

@@ -1,41 +1,42 @@
-"""What a start on this machine would stumble over: settings, ports, the data directory."""
+"""What a start on this machine would stumble over, or a node that runs has: settings, ports, directory."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from chronik.cli.start import StartFailed, refuse_open_doors
 from chronik.config import Settings, table
-from chronik.config_sources import Resolved
 from chronik.doctor.findings import Finding, ok, warning, wrong
 from chronik.doctor.machine import existing
-from chronik.local.process import is_in_use
 from chronik.private_files import DIRECTORY_MODE
 
 
-def look_at_start(resolved: Resolved) -> list[Finding]:
-    settings = resolved.settings
-    return [*_settings(resolved), *_ports(settings), *_directory(settings.data_dir)]
+def look_at_start(
+    settings: Settings, *, refusal: str | None, doubts: Iterable[str], is_running: bool
+) -> list[Finding]:
+    """`refusal`: why a start refuses the settings, with the way out behind a colon. `doubts`: warnings that
+    a start gives. `is_running`: a node uses the data directory now."""
+    return [
+        *_settings(refusal, doubts),
+        *_ports(settings, is_running=is_running),
+        *_directory(settings.data_dir),
+    ]
 
 
-def _settings(resolved: Resolved) -> Iterator[Finding]:
-    try:
-        refuse_open_doors(resolved.settings)
-    except StartFailed as error:
-        said, _, fix = str(error).partition(": ")
+def _settings(refusal: str | None, doubts: Iterable[str]) -> Iterator[Finding]:
+    if refusal is not None:
+        said, _, fix = refusal.partition(": ")
         yield wrong("settings", said, f"{fix[:1].upper()}{fix[1:]}.")
     else:
         yield ok("settings", "a start accepts them")
-    for said in resolved.warnings:
+    for said in doubts:
         yield warning("settings", said, "Change the setting; `chronik config show` says where it comes from.")
 
 
-def _ports(settings: Settings) -> Iterator[Finding]:
-    is_running = is_in_use(settings.data_dir)
+def _ports(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
     between_nodes = ("wal_port", "raft_port") if settings.peers else ()
     for name in ("kafka_port", "http_port", *between_nodes):
         port, flag = getattr(settings, name), table()[name].flag
