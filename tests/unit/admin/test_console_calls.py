@@ -225,7 +225,7 @@ def test_what_clients_pushed_last_is_shown(tmp_path: Path) -> None:
         assert (value["name"], value["value"]) == ("org.apache.kafka.producer.rate", 2.5)
         assert value["attributes"] == [["pid", "7"]]
         assert (client["values_kept"], client["values_dropped"]) == (1, 0)
-        held = node.services.client_state.client_metrics.held_bytes
+        held = node.parts.client_state.client_metrics.held_bytes
         assert 0 < held < 4_000
         assert (await http.call("DELETE", "/admin/client-metrics/apps")).status == 200
         assert (await http.call("DELETE", "/admin/client-metrics/apps")).status == 404

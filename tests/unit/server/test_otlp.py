@@ -178,17 +178,17 @@ def test_an_ordinary_push_is_kept_whole() -> None:
 def test_what_is_kept_of_pushes_takes_little_memory() -> None:
     push, pushes = wide_push(), 20
     telemetry = Telemetry()
-    client = {**CLIENT, "client_id": "x" * 30_000}
     tracemalloc.start()
     try:
         for number in range(pushes):
             found = check_metrics(Compression.ZSTD, push)
-            telemetry.keep(uuid.UUID(int=number + 2), "User:a", dict(client), found, size_bytes=1, now_ms=0)
+            client = {**CLIENT, "client_id": "x" * (30_000 + number)}
+            telemetry.keep(uuid.UUID(int=number + 2), "User:a", client, found, size_bytes=1, now_ms=0)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(telemetry.recent()) == pushes
-    assert held < pushes * (POINTS_BYTES_MAX + 4096) + 512 * 1024
+    assert held < pushes * (POINTS_BYTES_MAX + 4096) + 128 * 1024
     points = telemetry.recent()[0].points
     assert points is not None
     assert 0 < points.count < POINTS_MAX
@@ -218,6 +218,7 @@ def test_all_pushes_together_fit_into_their_share() -> None:
     recent = telemetry.recent()
     assert share.held_bytes == sum(one.held_bytes for one in recent)
     assert [one.principal for one in recent] == ["User:mallory"] * (len(recent) - 1) + ["User:ada"]
+    assert recent[0].instance_id == uuid.UUID(int=29 + 2)
     assert share.refused == 30 - len(recent)
     for number in range(30):  # again by the same clients: nothing is counted twice
         keep(telemetry, number, "User:mallory", PackedPoints())
