@@ -17,13 +17,14 @@ __all__ = ["BYTES_MAX", "ClientState", "Held", "Share"]
 
 BYTES_MAX: Final = 512 * 1024 * 1024
 _PARTS: Final = {
-    "groups": 4,
-    "committed_offsets": 4,
-    "fetch_sessions": 4,
-    "producer_ids": 3,
-    "transactional_ids": 1,
+    "groups": 64,
+    "committed_offsets": 64,
+    "fetch_sessions": 64,
+    "producer_ids": 47,
+    "transactional_ids": 16,
+    "client_metrics": 1,
 }
-"""Sixteenths of the budget."""
+"""Parts of the budget, of 256 together."""
 
 
 class Share:
@@ -71,7 +72,7 @@ class ClientState:
     """The budget of one node."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        shares = {kind: Share(kind, bytes_max * part // 16) for kind, part in _PARTS.items()}
+        shares = {kind: Share(kind, bytes_max * part // 256) for kind, part in _PARTS.items()}
         self._shares = shares
         self.groups = shares["groups"]
         """Members of groups: their subscriptions and assignments."""
@@ -82,6 +83,8 @@ class ClientState:
         """What partitions remember of producers' sequence numbers."""
         self.transactional_ids = shares["transactional_ids"]
         """With the partitions of their transactions."""
+        self.client_metrics = shares["client_metrics"]
+        """What clients pushed last (KIP-714)."""
 
     def __iter__(self) -> Iterator[Share]:
         return iter(self._shares.values())

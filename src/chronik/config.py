@@ -192,7 +192,7 @@ class Settings:
     client_state_bytes_max: int = _setting(
         BYTES_MAX,
         "memory for what clients make the node remember: members of groups, committed offsets, fetch "
-        "sessions, producer ids and transactional ids, each with a fixed part of it",
+        "sessions, producer ids, transactional ids and pushed metrics, each with a fixed part of it",
         minimum=_MIB,
         maximum=_INT64_MAX,
     )

@@ -405,14 +405,15 @@ _TABLE: Final = (
         "chronik_client_state_bytes",
         "gauge",
         "Memory that clients' state takes, about, by kind: groups, committed_offsets, fetch_sessions, "
-        "producer_ids, transactional_ids.",
+        "producer_ids, transactional_ids, client_metrics.",
         ("kind",),
     ),
     Metric("chronik_client_state_bytes_max", "gauge", "What each kind of it may take.", ("kind",)),
     Metric(
         "chronik_client_state_refused_total",
         "counter",
-        "How often there was no room for more of a kind; for producer_ids, older ones were forgotten.",
+        "How often there was no room for more of a kind; for producer_ids and client_metrics, older ones "
+        "were forgotten.",
         ("kind",),
     ),
     Metric(

@@ -64,6 +64,7 @@ from chronik.server.listeners import OWN, advertised_endpoints
 from chronik.server.open_doors import check_doors, doors_for_everybody
 from chronik.server.security import Security
 from chronik.server.services import FeatureRange, Services, broker_configs
+from chronik.server.telemetry import Telemetry
 from chronik.storage.disk import Disk, RealDisk
 from chronik.storage.recovery import open_store
 from chronik.storage.store import LogStore
@@ -309,6 +310,7 @@ class _Parts:
             presence=self.presence,
             client_state=self.client_state,
             fetch_sessions=FetchSessions(limits, share=self.client_state.fetch_sessions),
+            telemetry=Telemetry(share=self.client_state.client_metrics),
             audit=self.security.audit,
             disk_usage=lambda: disk.usage(root),
             now_ms=now_ms,

@@ -58,8 +58,10 @@ class HttpPeers:
         *,
         timeout_s: float,
         authorization: str | None = None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Any:
-        """Another node's answer; HttpError as it gave it, Unavailable when it did not answer."""
+        """Another node's answer; HttpError as it gave it, Unavailable when it did not answer or answered at
+        greater length."""
         address = self.addresses().get(node_id)
         if address is None:
             raise Unavailable(f"node {node_id} is not there")
@@ -71,7 +73,7 @@ class HttpPeers:
         try:
             async with asyncio.timeout(timeout_s):
                 status, answer = await request_json(
-                    address.host, address.port, method, path, data, headers, tls
+                    address.host, address.port, method, path, data, headers, tls, answer_bytes_max
                 )
             failure = msgspec.convert(answer, Failure) if status >= 400 else None
         except TimeoutError:
@@ -92,6 +94,7 @@ async def request_json(
     body: bytes | None,
     headers: Mapping[str, str],
     tls: ssl.SSLContext | None = None,
+    answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> tuple[int, Any]:
     """One request on a connection of its own; status and decoded body."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -106,14 +109,16 @@ async def request_json(
             writer.write(connection.send(h11.Data(data=body)) or b"")
         writer.write(connection.send(h11.EndOfMessage()) or b"")
         await writer.drain()
-        return await _answer(connection, reader)
+        return await _answer(connection, reader, answer_bytes_max)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
 
-async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, Any]:
+async def _answer(
+    connection: h11.Connection, reader: asyncio.StreamReader, bytes_max: int
+) -> tuple[int, Any]:
     status, parts, size = 0, [], 0
     while True:
         event = connection.next_event()
@@ -123,7 +128,7 @@ async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> t
             status = event.status_code
         elif isinstance(event, h11.Data):
             size += len(event.data)
-            if size > ANSWER_BYTES_MAX:
+            if size > bytes_max:
                 raise OSError("the answer is too long")
             parts.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage):

@@ -2,7 +2,7 @@
 
 A client asks for its subscription and is told which metrics to push, how often, and under which subscription
 id. Pushes are checked and counted. Of the clients that pushed last, the values of the last push are kept in
-memory for whoever looks (`GET /admin/client-metrics`): few clients, few values, nothing older.
+memory for whoever looks, see `last_pushes`.
 
 An instance id is drawn at random, so that nobody can push in another's name or use up another's turn.
 Instances are bounded in number; the one that was quiet longest is forgotten. A forgotten client loses nothing
@@ -22,27 +22,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from chronik.client_state import Share
 from chronik.metadata.client_metrics import ALL_METRICS, INTERVAL_MS, MetricsSubscription
 from chronik.metrics import clock
 from chronik.model import ErrorCode, RequestError
 from chronik.records.compression import EXPANSION_ALLOWED, Compression, DecompressedTooLarge, decompress
-from chronik.server.otlp import MetricPoint, read_metrics
+from chronik.server.last_pushes import LastPush, LastPushes
+from chronik.server.otlp import PackedPoints, read_metrics
 
 __all__ = [
     "ACCEPTED",
     "INSTANCES_MAX",
-    "RECENT_MAX",
     "TELEMETRY_BYTES_MAX",
     "Instance",
-    "LastPush",
     "Telemetry",
     "check_metrics",
 ]
 
 INSTANCES_MAX: Final = 16_384
 """Clients that are remembered, as in Kafka."""
-RECENT_MAX: Final = 100
-"""Clients whose last push is kept."""
 TELEMETRY_BYTES_MAX: Final = 1_048_576
 """Bytes of one push before they are decompressed: Kafka's telemetry.max.bytes, which is fixed here."""
 ACCEPTED: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
@@ -90,24 +88,14 @@ class Instance:
         return now_ms - self.pushed_ms >= self.wanted.interval_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastPush:
-    """What a client told last."""
-
-    instance_id: uuid.UUID
-    principal: str
-    client: Mapping[str, str]
-    pushed_ms: int
-    interval_ms: int
-    size_bytes: int
-    points: tuple[MetricPoint, ...] | None
-    """None: the metrics could not be read."""
-
-
 class Telemetry:
     def __init__(
-        self, new_id: Callable[[], uuid.UUID] = uuid.uuid4, instances_max: int = INSTANCES_MAX
+        self,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        instances_max: int = INSTANCES_MAX,
+        share: Share | None = None,
     ) -> None:
+        """`share` is the memory for the values of last pushes."""
         self._new_id = new_id
         self._instances_max = instances_max
         self._instances: OrderedDict[uuid.UUID, Instance] = OrderedDict()
@@ -115,7 +103,7 @@ class Telemetry:
         self._subscriptions: list[MetricsSubscription] = []
         self.pushes: Counter[ErrorCode] = Counter()
         """How many pushes came, by how they were answered."""
-        self._recent: OrderedDict[uuid.UUID, LastPush] = OrderedDict()
+        self._last_pushes = LastPushes(share)
         self.unreadable = 0
         """Pushes that were taken although their metrics are in no format that is known here."""
         self.pushed_bytes = 0
@@ -186,9 +174,7 @@ class Telemetry:
             raise RequestError(instance.last_error)
         instance.is_terminating = is_terminating
 
-    async def read(
-        self, codec: int, data: bytes, worked: Callable[[float], None]
-    ) -> tuple[MetricPoint, ...] | None:
+    async def read(self, codec: int, data: bytes, worked: Callable[[float], None]) -> PackedPoints | None:
         """What an admitted push says, see `check_metrics`; RequestError if too many wait to be read.
 
         `worked` is told how many seconds it took.
@@ -211,7 +197,7 @@ class Telemetry:
         instance_id: uuid.UUID,
         principal: str,
         client: Mapping[str, str],
-        points: tuple[MetricPoint, ...] | None,
+        points: PackedPoints | None,
         *,
         size_bytes: int,
         now_ms: int,
@@ -219,24 +205,21 @@ class Telemetry:
         """Remember what an admitted push said, in the place of the client's last one."""
         self.unreadable += points is None
         instance = self._instance(instance_id, client)
-        self._recent[instance_id] = LastPush(
-            instance_id=instance_id,
-            principal=principal,
-            client=dict(client),
-            pushed_ms=now_ms,
-            interval_ms=instance.wanted.interval_ms,
-            size_bytes=size_bytes,
-            points=points,
+        self._last_pushes.keep(
+            LastPush.of(
+                instance_id,
+                principal,
+                client,
+                points,
+                pushed_ms=now_ms,
+                interval_ms=instance.wanted.interval_ms,
+                size_bytes=size_bytes,
+            )
         )
-        self._recent.move_to_end(instance_id)
-        if len(self._recent) > RECENT_MAX:
-            # The oldest of the principal with most of them, so that none pushes out all others.
-            ((most, _),) = Counter(one.principal for one in self._recent.values()).most_common(1)
-            del self._recent[next(key for key, one in self._recent.items() if one.principal == most)]
 
     def recent(self) -> list[LastPush]:
         """The last push of each client that is remembered, the newest first."""
-        return list(reversed(self._recent.values()))
+        return self._last_pushes.newest_first()
 
     def _instance(self, instance_id: uuid.UUID, client: Mapping[str, str]) -> Instance:
         wanted = self._wanted({**client, "client_instance_id": str(instance_id)})
@@ -273,7 +256,7 @@ def _subscription_id(instance_id: uuid.UUID, wanted: Wanted) -> int:
     return crc - 2**32 if crc >= 2**31 else crc
 
 
-def check_metrics(codec: int, data: bytes) -> tuple[MetricPoint, ...] | None:
+def check_metrics(codec: int, data: bytes) -> PackedPoints | None:
     """What a push says; None if that cannot be read. Not for the loop.
 
     RequestError if it cannot be decompressed into a bounded number of bytes.
@@ -285,6 +268,6 @@ def check_metrics(codec: int, data: bytes) -> tuple[MetricPoint, ...] | None:
     except RequestError as error:
         raise RequestError(ErrorCode.invalid_record, error.message) from None
     try:
-        return tuple(read_metrics(plain))
+        return read_metrics(plain)
     except ValueError:
         return None

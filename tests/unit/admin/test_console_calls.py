@@ -211,7 +211,7 @@ def test_the_doctor_looks_at_cluster_and_machine(tmp_path: Path) -> None:
 def test_what_clients_pushed_last_is_shown(tmp_path: Path) -> None:
     async def work(node: Node, http: Http) -> None:
         empty = (await http.get("/admin/client-metrics")).json
-        assert empty == {"subscriptions": [], "clients": [], "known": 0, "silent_nodes": {}}
+        assert empty == {"subscriptions": [], "clients": [], "left_out": 0, "known": 0, "silent_nodes": {}}
         wanted = {"metrics": "org.apache.kafka.", "interval_ms": 1000, "match": "client_id=app.*"}
         assert (await http.post("/admin/client-metrics/apps", wanted)).json["metrics"] == [
             "org.apache.kafka."
@@ -226,6 +226,9 @@ def test_what_clients_pushed_last_is_shown(tmp_path: Path) -> None:
         assert (client["client_id"], client["node_id"], found["known"]) == ("app-1", 1, 1)
         assert (value["name"], value["value"]) == ("org.apache.kafka.producer.rate", 2.5)
         assert value["attributes"] == [["pid", "7"]]
+        assert (client["values_kept"], client["values_dropped"]) == (1, 0)
+        held = node.parts.client_state.client_metrics.held_bytes
+        assert 0 < held < 4_000
         assert (await http.call("DELETE", "/admin/client-metrics/apps")).status == 200
         assert (await http.call("DELETE", "/admin/client-metrics/apps")).status == 404
         assert (await http.get("/admin/client-metrics")).json["subscriptions"] == []

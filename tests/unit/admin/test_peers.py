@@ -43,6 +43,26 @@ async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
             await peers.ask(2, "GET", "/_node/indices", timeout_s=20)
 
 
+@pytest.mark.parametrize(("length", "is_taken"), [(1_000, True), (1_001, False)])
+async def test_an_answer_beyond_its_limit_is_not_read(length: int, is_taken: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'"' + b"x" * (length - 2) + b'"'
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + body)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        broker = SimpleNamespace(broker_id=2, endpoints={"http": Endpoint(host="127.0.0.1", port=port)})
+        peers = HttpPeers(1, lambda: cast(Any, SimpleNamespace(live_brokers=lambda: [broker])))
+        asked = peers.ask(2, "GET", "/_node/indices", timeout_s=20, answer_bytes_max=1_000)
+        if is_taken:
+            assert len(await asked) == length - 2
+            return
+        with pytest.raises(Unavailable, match="too long"):
+            await asked
+
+
 async def test_the_audit_log_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GATHER_SECONDS", "AGAIN_SECONDS"):
         monkeypatch.setattr(audit_writer, name, 0.0)

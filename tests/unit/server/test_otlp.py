@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.server.otlp import FIELDS_MAX, POINTS_MAX, TEXT_CHARS_MAX, read_metrics
-from chronik.server.telemetry import RECENT_MAX, Telemetry, check_metrics
+from chronik.client_state import Share
+from chronik.records.compression import Compression, compress
+from chronik.server.last_pushes import RECENT_MAX
+from chronik.server.otlp import (
+    ATTRIBUTES_MAX,
+    FIELDS_MAX,
+    POINTS_BYTES_MAX,
+    POINTS_MAX,
+    TEXT_CHARS_MAX,
+    PackedPoints,
+    read_metrics,
+)
+from chronik.server.telemetry import Telemetry, check_metrics
 
 CLIENT = dict.fromkeys(
     ("client_id", "client_software_name", "client_software_version", "client_source_address"), "x"
@@ -75,9 +87,9 @@ def test_what_is_written_is_read(wanted: list[tuple[str, float, dict[str, str]]]
             for name, value, attributes_ in wanted
         )
     )
-    assert [(one.name, one.value) for one in read_metrics(data)] == [one[:2] for one in wanted]
-    assert [dict(one.attributes) for one in read_metrics(named)] == [one[2] for one in wanted]
-    assert all(one.time_ms == 1_700_000_000_123 for one in read_metrics(data))
+    assert [(one.name, one.value) for one in read_metrics(data).unpack()] == [one[:2] for one in wanted]
+    assert [dict(one.attributes) for one in read_metrics(named).unpack()] == [one[2] for one in wanted]
+    assert all(one.time_ms == 1_700_000_000_123 for one in read_metrics(data).unpack())
 
 
 def test_sums_and_histograms() -> None:
@@ -85,7 +97,7 @@ def test_sums_and_histograms() -> None:
     total = field(1, b"sent") + field(7, field(1, number) + field(2, 1) + field(3, 1))
     spread = fixed(4, struct.pack("<Q", 5)) + fixed(5, struct.pack("<d", 12.5)) + attributes(9, {"a": "b"})
     histogram = field(1, b"latency") + field(9, field(1, spread) + field(2, 2))
-    first, second = read_metrics(metrics_data(total, histogram))
+    first, second = read_metrics(metrics_data(total, histogram)).unpack()
     assert (first.kind, first.value, first.is_delta, first.count) == ("sum", -3.0, True, None)
     assert (second.kind, second.value, second.is_delta, second.count) == ("histogram", 12.5, False, 5)
     assert second.attributes == (("a", "b"),)
@@ -97,14 +109,14 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         found = read_metrics(data)
     except ValueError:
         return
-    assert len(found) <= POINTS_MAX
+    assert len(found.unpack()) == found.count <= POINTS_MAX
 
 
 def test_points_texts_and_work_are_bounded() -> None:
-    many = metrics_data(*(gauge("x" * 999, 1.0) for _ in range(POINTS_MAX + 5)))
-    found = read_metrics(many)
-    assert len(found) == POINTS_MAX
-    assert {len(one.name) for one in found} == {TEXT_CHARS_MAX}
+    many = read_metrics(metrics_data(*(gauge("x", 1.0) for _ in range(POINTS_MAX + 5))))
+    assert (many.count, many.left_out) == (POINTS_MAX, 5)
+    (long,) = read_metrics(metrics_data(gauge("x" * 999, 1.0))).unpack()
+    assert len(long.name) == TEXT_CHARS_MAX
     with pytest.raises(ValueError, match="fields"):
         read_metrics(field(9, 1) * (FIELDS_MAX + 1))
 
@@ -121,7 +133,12 @@ def test_only_the_clients_that_pushed_last_are_remembered() -> None:
     ids = [uuid.UUID(int=number + 2) for number in range(RECENT_MAX + 3)]
     for number, instance in enumerate([*ids, ids[3]]):
         telemetry.keep(
-            instance, f"User:{number % 3}", CLIENT, () if number else None, size_bytes=1, now_ms=number
+            instance,
+            f"User:{number % 3}",
+            CLIENT,
+            PackedPoints() if number else None,
+            size_bytes=1,
+            now_ms=number,
         )
     recent = telemetry.recent()
     assert [one.instance_id for one in recent][:2] == [ids[3], ids[-1]]
@@ -132,8 +149,88 @@ def test_only_the_clients_that_pushed_last_are_remembered() -> None:
 
 def test_no_principal_pushes_out_what_others_told() -> None:
     telemetry = Telemetry()
-    telemetry.keep(uuid.UUID(int=2), "User:ada", CLIENT, (), size_bytes=1, now_ms=0)
+    telemetry.keep(uuid.UUID(int=2), "User:ada", CLIENT, PackedPoints(), size_bytes=1, now_ms=0)
     for number in range(3 * RECENT_MAX):
-        telemetry.keep(uuid.UUID(int=number + 3), "User:mallory", CLIENT, (), size_bytes=1, now_ms=number)
+        telemetry.keep(
+            uuid.UUID(int=number + 3), "User:mallory", CLIENT, PackedPoints(), size_bytes=1, now_ms=number
+        )
     assert len(telemetry.recent()) == RECENT_MAX
     assert telemetry.recent()[-1].principal == "User:ada"
+
+
+def wide_push() -> bytes:
+    """As much as a push may say, in some 20 KB."""
+    wide = chr(0x1F600) * (TEXT_CHARS_MAX - 2)
+    named = {wide + f"{number:02}": wide for number in range(ATTRIBUTES_MAX)}
+    data = metrics_data(*(gauge(wide, 1.0, **named) for _ in range(POINTS_MAX)))
+    push = compress(Compression.ZSTD, data)
+    assert len(push) < 32 * 1024 < len(data) // 20
+    return push
+
+
+def test_an_ordinary_push_is_kept_whole() -> None:
+    name = "org.apache.kafka.consumer.coordinator.rebalance.latency.total"
+    named = {"topic": "a-topic-of-usual-length", "partition": "17"}
+    found = read_metrics(metrics_data(*(gauge(name, 1.5, **named) for _ in range(POINTS_MAX))))
+    assert (found.count, found.left_out) == (POINTS_MAX, 0)
+
+
+def test_what_is_kept_of_pushes_takes_little_memory() -> None:
+    push, pushes = wide_push(), 20
+    telemetry = Telemetry()
+    tracemalloc.start()
+    try:
+        for number in range(pushes):
+            found = check_metrics(Compression.ZSTD, push)
+            client = {**CLIENT, "client_id": "x" * (30_000 + number)}
+            telemetry.keep(uuid.UUID(int=number + 2), "User:a", client, found, size_bytes=1, now_ms=0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(telemetry.recent()) == pushes
+    assert held < pushes * (POINTS_BYTES_MAX + 4096) + 128 * 1024
+    points = telemetry.recent()[0].points
+    assert points is not None
+    assert 0 < points.count < POINTS_MAX
+    assert points.count + points.left_out == POINTS_MAX
+
+
+def test_what_comes_after_the_limit_is_counted_as_far_as_it_can_be_read() -> None:
+    metrics = [gauge("x", 1.0) for _ in range(POINTS_MAX + 7)]
+    found = read_metrics(metrics_data(*metrics) + b"\x0b")
+    assert (found.count, found.left_out) == (POINTS_MAX, 7)
+    with pytest.raises(ValueError, match="wire"):
+        read_metrics(metrics_data(*metrics[:POINTS_MAX]) + b"\x0b")
+
+
+def keep(telemetry: Telemetry, number: int, principal: str, points: PackedPoints) -> None:
+    telemetry.keep(uuid.UUID(int=number + 2), principal, CLIENT, points, size_bytes=1, now_ms=number)
+
+
+def test_all_pushes_together_fit_into_their_share() -> None:
+    share = Share("client_metrics", 200_000)
+    telemetry = Telemetry(share=share)
+    large = PackedPoints(bytes(30_000), 50)
+    keep(telemetry, 0, "User:ada", large)
+    for number in range(1, 30):
+        keep(telemetry, number, "User:mallory", large)
+        assert share.held_bytes <= share.bytes_max
+    recent = telemetry.recent()
+    assert share.held_bytes == sum(one.held_bytes for one in recent)
+    assert [one.principal for one in recent] == ["User:mallory"] * (len(recent) - 1) + ["User:ada"]
+    assert recent[0].instance_id == uuid.UUID(int=29 + 2)
+    assert share.refused == 30 - len(recent)
+    for number in range(30):  # again by the same clients: nothing is counted twice
+        keep(telemetry, number, "User:mallory", PackedPoints())
+    assert share.held_bytes == sum(one.held_bytes for one in telemetry.recent())
+
+
+def test_a_push_beyond_the_share_is_kept_without_its_points_or_not_at_all() -> None:
+    telemetry = Telemetry(share=Share("client_metrics", 4_000))
+    keep(telemetry, 0, "User:ada", PackedPoints(bytes(30_000), 50, 3))
+    (one,) = telemetry.recent()
+    assert one.points == PackedPoints(left_out=53)
+    share = Share("client_metrics", 100)
+    telemetry = Telemetry(share=share)
+    keep(telemetry, 0, "User:ada", PackedPoints())
+    assert (telemetry.recent(), share.held_bytes, share.refused) == ([], 0, 1)

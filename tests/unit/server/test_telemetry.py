@@ -16,6 +16,7 @@ from chronik.records.compression import Compression, compress
 from chronik.security.quotas import REQUEST_SHARE
 from chronik.server import telemetry as telemetry_module
 from chronik.server.access import Everything
+from chronik.server.otlp import PackedPoints
 from chronik.server.telemetry import (
     PUSH_MS,
     PUSHES_AT_ONCE,
@@ -195,11 +196,11 @@ async def test_pushes_are_read_one_at_a_time_and_are_paid_for(
     reading = threading.Semaphore(1)
     at_once = []
 
-    def read(_codec: int, _data: bytes) -> tuple[()]:
+    def read(_codec: int, _data: bytes) -> PackedPoints:
         at_once.append(reading.acquire(blocking=False))
         threading.Event().wait(0.02)
         reading.release()
-        return ()
+        return PackedPoints()
 
     monkeypatch.setattr(telemetry_module, "check_metrics", read)
     took: list[float] = []

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
-
 import msgspec
 
-from chronik.admin.context import AdminContext
+from chronik.admin.client_pushes import (
+    ClientView,
+    NodeClients,
+    PushesQuery,
+    gather,
+    pushes_here,
+)
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
 from chronik.metadata.client_metrics import MetricsSubscription
 from chronik.metadata.commands import CLIENT_METRICS_RESOURCE
-from chronik.model import NodeId, Unavailable
 from chronik.security.acls import Operation
 from chronik.server.config_changes import check_resource, set_configs
 from chronik.server.gate import on_cluster
-
-ASK_SECONDS: Final = 3.0
 
 
 class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,44 +30,14 @@ class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     """Which clients; empty: all."""
 
 
-class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    unit: str
-    kind: str
-    is_delta: bool
-    """The value is what was added since the push before."""
-    attributes: tuple[tuple[str, str], ...]
-    time_ms: int
-    value: float
-    """The value; the sum for a histogram."""
-    count: int | None
-
-
-class ClientView(msgspec.Struct, frozen=True, kw_only=True):
-    instance_id: str
-    node_id: NodeId
-    """Where it pushed to last."""
-    client_id: str
-    software: str
-    address: str
-    pushed_ms: int
-    interval_ms: int
-    size_bytes: int
-    is_readable: bool
-    values: tuple[MetricValue, ...]
-
-
-class NodeClients(msgspec.Struct, frozen=True, kw_only=True):
-    clients: list[ClientView]
-    known: int
-    """Clients that asked or pushed, with or without metrics."""
-
-
 class ClientMetrics(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: list[SubscriptionView]
     clients: list[ClientView]
     """The newest push first."""
+    left_out: int
+    """Clients for which there was no room in the answer; `client_id` asks for fewer."""
     known: int
+    """Clients that asked or pushed, with or without metrics."""
     silent_nodes: dict[str, str]
     """Nodes that could not be asked, and why."""
 
@@ -84,27 +54,23 @@ class SubscriptionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     "/admin/client-metrics",
     needs=on_cluster(Operation.DESCRIBE_CONFIGS),
     summary="Metrics that clients pushed last, and who is asked for them",
+    query=PushesQuery,
     answer=ClientMetrics,
 )
 async def client_metrics(call: HttpCall) -> ClientMetrics:
-    """Each node remembers the last push of some clients, in memory; all nodes are asked."""
+    """Each node remembers the last push of some clients, in memory; all nodes are asked. Shows a hundred
+    clients and the values of the newest pushes; `instance_id` asks for one client with its values."""
     context = call.context
     subscriptions = [
         _subscription(name, configs) for name, configs in sorted(context.state.client_metrics.items())
     ]
-    nodes = sorted(context.state.brokers)
-    answers = await asyncio.gather(*(_ask(call, node_id) for node_id in nodes))
-    told = [one for one in answers if isinstance(one, NodeClients)]
-    latest: dict[str, ClientView] = {}
-    for client in sorted((one for answer in told for one in answer.clients), key=lambda one: one.pushed_ms):
-        latest[client.instance_id] = client  # it may have pushed to several nodes
+    pushes = await gather(context, call.query, sorted(context.state.brokers), call.authorization)
     return ClientMetrics(
         subscriptions=subscriptions,
-        clients=sorted(latest.values(), key=lambda one: -one.pushed_ms),
-        known=sum(one.known for one in told),
-        silent_nodes={
-            str(node_id): one for node_id, one in zip(nodes, answers, strict=True) if isinstance(one, str)
-        },
+        clients=pushes.newest_first(),
+        left_out=pushes.left_out,
+        known=pushes.known,
+        silent_nodes=pushes.silent_nodes,
     )
 
 
@@ -147,11 +113,12 @@ async def unsubscribe_metrics(call: HttpCall) -> dict[str, str]:
     "/_node/client-metrics",
     needs=BY_NODE,
     summary="What clients pushed to this node; nodes ask each other",
+    query=PushesQuery,
     answer=NodeClients,
     access=HttpAccess.STATUS,
 )
 async def client_metrics_node(call: HttpCall) -> NodeClients:
-    return _here(call.context)
+    return pushes_here(call.context, call.query)
 
 
 async def _set(call: HttpCall, values: dict[str, str | None]) -> None:
@@ -163,18 +130,6 @@ async def _set(call: HttpCall, values: dict[str, str | None]) -> None:
     await services.metadata.submit(command)
 
 
-async def _ask(call: HttpCall, node_id: NodeId) -> NodeClients | str:
-    if node_id == call.context.node_id:
-        return _here(call.context)
-    try:
-        answer = await call.context.peers.ask(
-            node_id, "GET", "/_node/client-metrics", timeout_s=ASK_SECONDS, authorization=call.authorization
-        )
-    except (Unavailable, HttpError) as error:
-        return str(error)
-    return msgspec.convert(answer, NodeClients)
-
-
 def _subscription(name: str, configs: dict[str, str]) -> SubscriptionView:
     parsed = MetricsSubscription.parse(name, configs)
     return SubscriptionView(
@@ -183,35 +138,3 @@ def _subscription(name: str, configs: dict[str, str]) -> SubscriptionView:
         interval_ms=parsed.interval_ms,
         match=configs.get("match", ""),
     )
-
-
-def _here(context: AdminContext) -> NodeClients:
-    telemetry = context.services.telemetry
-    clients = [
-        ClientView(
-            instance_id=str(one.instance_id),
-            node_id=context.node_id,
-            client_id=one.client["client_id"],
-            software=f"{one.client['client_software_name']} {one.client['client_software_version']}".strip(),
-            address=one.client["client_source_address"],
-            pushed_ms=one.pushed_ms,
-            interval_ms=one.interval_ms,
-            size_bytes=one.size_bytes,
-            is_readable=one.points is not None,
-            values=tuple(
-                MetricValue(
-                    name=point.name,
-                    unit=point.unit,
-                    kind=point.kind,
-                    is_delta=point.is_delta,
-                    attributes=point.attributes,
-                    time_ms=point.time_ms,
-                    value=point.value,
-                    count=point.count,
-                )
-                for point in one.points or ()
-            ),
-        )
-        for one in telemetry.recent()
-    ]
-    return NodeClients(clients=clients, known=len(telemetry))

@@ -22,6 +22,7 @@ export function Clients() {
       ${may && html`<p><button type="button" onClick=${() => ask({ name: "all", metrics: ["*"], interval_ms: 30000, match: "" })}>Ask all clients…</button></p>`}<//>`}>
       ${(answer) => html`<div class="stack live">
         ${Object.entries(answer.silent_nodes).map(([id, why]) => html`<${Note} key=${id} kind="warn">What was pushed to node ${id} is missing: ${why}.<//>`)}
+        ${answer.left_out > 0 && html`<${Note}>The ${counted(answer.clients.length, "client")} that pushed last are shown; ${counted(answer.left_out, "more client")} pushed and ${answer.left_out === 1 ? "is" : "are"} left out.<//>`}
         <${Subscriptions} answer=${answer} may=${may} ask=${ask} reload=${load.reload} />
         <${Pushes} answer=${answer} /></div>`}<//>
   <//>`;
@@ -67,13 +68,20 @@ function Pushes({ answer }) {
     { title: "Address", narrow: false, by: (one) => one.address, show: (one) => html`<span class="mono">${one.address}</span>` },
     { title: "Node", num: true, narrow: false, by: (one) => one.node_id, show: (one) => html`<${NodeBadge} id=${one.node_id} />` },
     { title: "Last push", num: true, by: (one) => one.pushed_ms, show: (one) => html`<span class="row nowrap end">${Date.now() - one.pushed_ms > 2 * one.interval_ms + 5000 && html`<${Badge} kind="warn">silent<//>`}${ago(one.pushed_ms)}</span>` },
-    { title: "Values", num: true, by: (one) => one.values.length, show: (one) => (one.is_readable ? count(one.values.length) : html`<${Badge} kind="warn">unreadable<//>`) },
+    { title: "Values", num: true, by: (one) => one.values_kept + one.values_dropped, show: (one) => (one.is_readable ? count(one.values_kept + one.values_dropped) : html`<${Badge} kind="warn">unreadable<//>`) },
     { title: "Size", num: true, narrow: false, by: (one) => one.size_bytes, show: (one) => bytes(one.size_bytes) },
   ];
   return html`<${Card} title="Clients" flush aside=${html`<span class="dim">${counted(answer.known, "client")} known; the last push of some is kept</span>`}>
       ${answer.clients.length ? html`<${Table} label="Clients" columns=${columns} rows=${answer.clients} keyOf=${(one) => one.instance_id} />`
       : html`<${Empty} title="Nobody has pushed yet">Clients ask every few minutes what is wanted of them; new ones ask when they start.<//>`}<//>
-    ${client && html`<${Values} client=${client} />`}`;
+    ${client && (client.values.length < client.values_kept ? html`<${LeftOut} key=${client.instance_id} client=${client} />` : html`<${Values} client=${client} />`)}`;
+}
+
+// The list has room for the values of few clients; those of the chosen one are asked for by themselves.
+function LeftOut({ client }) {
+  const load = useLoad(() => get(`/admin/client-metrics?instance_id=${client.instance_id}`), [client.instance_id], PERIOD_MS);
+  return html`<${Loaded} of=${load} isEmpty=${(answer) => answer.clients.length === 0} empty=${html`<${Empty} title="Not kept any more">Others pushed since; this client shows again with its next push.<//>`}>
+    ${(answer) => html`<${Values} client=${answer.clients[0]} />`}<//>`;
 }
 
 const PREFIX = "org.apache.kafka.";
@@ -89,5 +97,6 @@ function Values({ client }) {
   const rows = client.values.map((one, index) => ({ ...one, index })).filter((one) => `${one.name} ${one.attributes.flat().join(" ")}`.toLowerCase().includes(text.trim().toLowerCase()));
   return html`<${Card} title=${`Last values of ${client.client_id || client.instance_id}`} flush
     aside=${html`<input type="search" placeholder="Filter metrics  ( / )" aria-label="Filter metrics" data-focus value=${text} onInput=${(event) => setText(event.target.value)} />`}>
-    ${rows.length ? html`<${Table} label="Last values" columns=${VALUES} rows=${rows} keyOf=${(one) => one.index} sortBy=${0} />` : html`<p class="pad dim">No values.</p>`}<//>`;
+    ${rows.length ? html`<${Table} label="Last values" columns=${VALUES} rows=${rows} keyOf=${(one) => one.index} sortBy=${0} />` : html`<p class="pad dim">No values.</p>`}
+    ${client.values_dropped > 0 && html`<p class="pad dim">And ${counted(client.values_dropped, "more value")} that the node did not keep: of one push it keeps the first ones.</p>`}<//>`;
 }
