@@ -81,6 +81,8 @@ class AdminContext:
     """Adds and removes nodes, moves replicas; None on a node that is a cluster by itself."""
     message_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MESSAGE_READS_AT_ONCE))
     """Taken while records are read and decoded: each reader may hold a batch as large as is decompressed."""
+    plans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Taken while moves of replicas are planned, which is work for the whole time."""
     queries: QueryGateway
     """Search and SQL, in a process of their own."""
 
