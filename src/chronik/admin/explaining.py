@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from chronik.admin.context import AdminContext
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ChronikError, ErrorCode, Int32, Int64, NodeId, RequestError, TopicPartition
 from chronik.published.documents import read_manifest
 from chronik.published.steps import META, PublishedStep
 from chronik.records.compression import Compression
@@ -44,8 +44,8 @@ class RecordQuestion(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     topic_id: str
     """A topic may have been deleted and created again; a replica of the old one must not answer."""
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 class BatchFacts(msgspec.Struct, frozen=True, kw_only=True):

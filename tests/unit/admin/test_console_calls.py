@@ -208,6 +208,9 @@ def test_offsets_of_a_group_are_moved_after_a_preview(tmp_path: Path) -> None:
             ({"to": "offset"}, 400),
             ({"to": "offset", "value": -1}, 400),
             ({"to": "nowhere"}, 400),
+            ({"to": "time", "value": 2**63}, 400),
+            ({"to": "shift", "value": -(2**70)}, 400),
+            ({"to": "latest", "topics": [{"topic": "orders"}] * 2}, 400),
             ({"to": "latest", "topics": [{"topic": "nobody"}]}, 404),
             ({"to": "latest", "topics": [{"topic": "orders", "partitions": [7]}]}, 404),
         ):

@@ -22,7 +22,7 @@ from chronik.admin.explaining import (
 from chronik.admin.needs import BY_NODE, on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.metadata.commands import RemoteLog
-from chronik.model import ErrorCode, NodeId, RequestError, Unavailable
+from chronik.model import ErrorCode, Int32, Int64, NodeId, RequestError, Unavailable
 from chronik.security.acls import Operation
 from chronik.security.quotas import CONSUMER_RATE
 
@@ -30,8 +30,8 @@ ASK_SECONDS: Final = 3.0
 
 
 class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):

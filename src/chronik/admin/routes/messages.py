@@ -15,7 +15,7 @@ from chronik.admin.needs import on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.client import Consumer, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
-from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.model import ErrorCode, Int32, Int64, RequestError, TopicPartition
 from chronik.records.reader import Record
 from chronik.security.acls import Operation
 from chronik.security.quotas import CONSUMER_RATE, PRODUCER_RATE
@@ -27,15 +27,15 @@ SCAN_SECONDS = 5.0
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int | None = None
+    partition: Int32 | None = None
     """Only this partition; by default all, newest first."""
-    offset: int | None = None
+    offset: Int64 | None = None
     """From this offset on; negative counts back from the end. Needs `partition` unless negative."""
-    timestamp: int | None = None
+    timestamp: Int64 | None = None
     """From the first record at or after this time, in milliseconds."""
     key: str | None = None
     """Only records with this key."""
-    limit: int = 50
+    limit: Int32 = 50
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     value: str | None
     key: str | None = None
-    partition: int | None = None
+    partition: Int32 | None = None
     headers: dict[str, str] = {}
 
 

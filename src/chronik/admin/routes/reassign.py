@@ -15,7 +15,7 @@ from chronik.cluster.placement import Slot
 from chronik.cluster.rebalance import PARTITIONS_A_STEP, plan_moves_steps
 from chronik.metadata.reassignment import is_moving, target_of
 from chronik.metadata.values import Topic
-from chronik.model import NodeId, RequestError, TopicPartition
+from chronik.model import Int32, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation
 from chronik.server.gate import on_cluster
 from chronik.server.reassigning import plan_reassignment
@@ -25,7 +25,7 @@ from chronik.tasks import in_slices
 class PlanBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: list[str] | None = None
     """Null: all."""
-    drain: list[NodeId] = []
+    drain: list[Int32] = []
     """Nodes from which every replica is taken away; without any, replicas are spread evenly."""
 
 
@@ -44,8 +44,8 @@ class MovePlan(msgspec.Struct, frozen=True):
 
 class WantedReplicas(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    partition: int
-    replicas: tuple[NodeId, ...] | None
+    partition: Int32
+    replicas: tuple[Int32, ...] | None
     """Preferred leader first; null gives up a move that is under way."""
 
 

@@ -15,7 +15,7 @@ from chronik.admin.visible import allowed_on, visible_topics
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.metadata.durability import DurabilityPromise
 from chronik.metadata.values import Topic
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ChronikError, ErrorCode, Int32, Int64, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import may_create
 from chronik.server.gate import asks
@@ -67,10 +67,10 @@ class TopicsQuery(msgspec.Struct, frozen=True):
 
 class NewTopicBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    partitions: int = -1
+    partitions: Int32 = -1
     """-1: the cluster's default."""
-    replication_factor: int = -1
-    config: dict[str, str | int | float | bool] = {}
+    replication_factor: Int32 = -1
+    config: dict[str, str | Int64 | float | bool] = {}
 
 
 class TopicCreatedBody(msgspec.Struct, frozen=True, kw_only=True):
