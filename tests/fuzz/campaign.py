@@ -15,10 +15,21 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from chronik.wire.api import ApiKey
-from tests.fuzz import canaries, http_door, jobs_door, kafka_door, peers_door, readers_door, records_door
+from tests.fuzz import (
+    canaries,
+    http_door,
+    jobs_door,
+    kafka_door,
+    peers_door,
+    readers_door,
+    records_door,
+    telemetry_door,
+    tiered_door,
+)
 from tests.fuzz.beside import Beside
 from tests.fuzz.inputs import Input, Recording
 from tests.fuzz.sending import Sender
+from tests.fuzz.typed_bodies import WIDE
 from tests.fuzz.watching import MIB, Watch
 from tests.node import ChronikNode
 from tests.wire import WireClient
@@ -30,12 +41,15 @@ DOORS: Final[Mapping[str, Door]] = {
     "http": http_door.inputs,
     "peers": peers_door.inputs,
     "readers": readers_door.inputs,
+    "telemetry": telemetry_door.inputs,
+    "tiered": tiered_door.inputs,
     "jobs": jobs_door.inputs,
 }
 SHORT: Final = tuple(door for door in DOORS if door != "jobs")
 """Without Spark, which takes a quarter of a minute to start."""
 SECRET: Final = "fuzz-secret"
 SENDERS: Final = 8
+WIDE_PARTITIONS: Final = 100
 MEASURE_S: Final = 2.0
 P99_FACTOR: Final = 10.0
 P99_FLOOR_S: Final = 0.5
@@ -73,7 +87,11 @@ class FuzzNode(ChronikNode):
             transactions_topic_partitions=4,
             wal_file_bytes=4 * MIB,
             archive_dir=canaries.FOLDER,
+            tiering_interval_ms=200,
+            retention_check_interval_ms=500,
         )
+        self.store = folder / "objects"
+        self.settings["object_store"] = self.store.as_uri()
         self.open_peer_ports()
 
     @property
@@ -104,6 +122,7 @@ class Campaign:
         self.node.start()
         self._beside.create_topic()
         self._beside.keep_a_secret()
+        self._make_lasting_topics()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -193,7 +212,7 @@ class Campaign:
     async def _feed(self, recording: Recording, source: Iterator[Input], seconds: float) -> list[str]:
         # A node hangs up on nonsense while it is being sent: asyncio would say so each time.
         logging.getLogger("asyncio").setLevel(logging.ERROR)
-        sender = Sender(self.node.ports, SECRET.encode())
+        sender = Sender(self.node.ports, SECRET.encode(), self.node.store)
         deadline = time.monotonic() + seconds
         problems: list[str] = []
 
@@ -224,6 +243,17 @@ class Campaign:
             return self._beside.check_everything()
         except AssertionError as error:
             return [f"no restart: {error}"]
+
+    def _make_lasting_topics(self) -> None:
+        client = WireClient(self.node.kafka_port, timeout_s=60)
+        configs = [{"name": name, "value": value} for name, value in tiered_door.CONFIGS.items()]
+        wanted = [
+            {"name": WIDE, "num_partitions": WIDE_PARTITIONS, "replication_factor": 1},
+            {"name": tiered_door.TOPIC, "num_partitions": 1, "replication_factor": 1, "configs": configs},
+        ]
+        answer = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": wanted, "timeout": 30_000})
+        client.close()
+        assert all(topic.error_code == 0 for topic in answer.topics), answer
 
     def _make_topics(self, *, afresh: bool) -> dict[str, str]:
         """The topics that inputs name, made if they are not there; their ids."""
