@@ -7,7 +7,9 @@ topics names the old ones again and adds what came since. docs/FORMATS.md has th
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
@@ -85,7 +87,9 @@ class BackupFolder(Protocol):
     """Where a backup lies. Paths are relative, with slashes; what was put is there wholly or not at all."""
 
     def put(self, path: str, data: bytes | bytearray) -> None: ...
-    def get(self, path: str) -> bytes | None: ...
+    def get(self, path: str, size: int | None = None) -> bytes | None:
+        """What lies there, or None; with `size` no more than one byte beyond it."""
+
     def names(self, path: str) -> list[str]: ...
 
 
@@ -103,11 +107,26 @@ class BackupDirectory:
             os.fsync(file.fileno())
         partial.rename(target)
 
-    def get(self, path: str) -> bytes | None:
-        try:
-            return (self._root / path).read_bytes()
-        except FileNotFoundError:
+    def get(self, path: str, size: int | None = None) -> bytes | None:
+        if not is_inside(path):
             return None
+        try:
+            # A device or a pipe in the place of a file must be neither waited for nor read for ever.
+            found = os.open(self._root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CommandFailed(f"{path} cannot be read: {error.strerror}") from None
+        try:
+            about = os.fstat(found)
+            if not stat.S_ISREG(about.st_mode):
+                return None
+            with os.fdopen(found, "rb", closefd=False) as file:
+                return file.read(about.st_size if size is None else min(size + 1, about.st_size))
+        except OSError as error:
+            raise CommandFailed(f"{path} cannot be read: {error.strerror}") from None
+        finally:
+            os.close(found)
 
     def names(self, path: str) -> list[str]:
         folder = self._root / path
@@ -131,17 +150,25 @@ class BackupZip:
     def put(self, path: str, data: bytes | bytearray) -> None:
         self._zip.writestr(path, bytes(data))
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str, size: int | None = None) -> bytes | None:
         try:
-            return self._zip.read(path)
+            content = self._zip.getinfo(path).file_size
+            with self._zip.open(path) as file:
+                return file.read(content if size is None else min(size + 1, content))
         except KeyError:
             return None
-        except zipfile.BadZipFile:
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
             return b""
 
     def names(self, path: str) -> list[str]:
         found = (PurePosixPath(name) for name in self._zip.namelist())
         return sorted(one.name for one in found if str(one.parent) == path)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path that a manifest names stays within its folder: its author is not trusted."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in path
 
 
 def manifest_ids(folder: BackupFolder) -> list[str]:
@@ -161,7 +188,7 @@ def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupM
     try:
         refuse_newer(f"backup {chosen}", msgspec.json.decode(data, type=_Versioned).format, FORMAT)
         return msgspec.json.decode(data, type=BackupManifest)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise CommandFailed(f"backup {chosen} cannot be read: {error}") from None
 
 
@@ -186,11 +213,12 @@ def write_piece(
 
 def read_piece(folder: BackupFolder, piece: BackupPiece) -> bytes:
     """The batches of a piece; CommandFailed with the reason if it is not what was written."""
-    data = folder.get(piece.path)
+    data = folder.get(piece.path, max(0, piece.size_bytes))
     if data is None:
         raise CommandFailed(f"{piece.path} is missing")
     if len(data) != piece.size_bytes:
-        raise CommandFailed(f"{piece.path} has {len(data)} bytes, not {piece.size_bytes}")
+        size = "more than" if len(data) > piece.size_bytes else f"{len(data)} of"
+        raise CommandFailed(f"{piece.path} has {size} {piece.size_bytes} bytes")
     if crc32c(data) != piece.crc32c:
         raise CommandFailed(f"{piece.path}: the checksum does not match")
     return data
