@@ -15,6 +15,7 @@ from typing import Final
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class OffsetIndex:
@@ -123,7 +124,7 @@ class TimeIndex:
         if len(data) % TIME_ENTRY.size:
             return None
         index = cls(base_offset)
-        last_offset = last_timestamp = -1
+        last_offset, last_timestamp = 0, -1
         for timestamp, offset in TIME_ENTRY.iter_unpack(data):
             if offset < last_offset or timestamp < last_timestamp:
                 return None
