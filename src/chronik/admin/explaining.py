@@ -242,7 +242,7 @@ async def _index_state(context: AdminContext, here: Partition, offset: int) -> I
         folder = Path(settings.published_index_dir) / here.tp.topic
         try:
             manifest = await asyncio.to_thread(read_manifest, folder)
-        except (msgspec.DecodeError, OSError):
+        except (ValueError, OSError):
             return IndexState(state="unreadable")
         is_ours = manifest is not None and manifest.topic_id == str(here.topic_id)
         reached = manifest.offsets.get(str(here.tp.partition), 0) if manifest is not None and is_ours else 0
@@ -257,7 +257,7 @@ async def _archive_state(context: AdminContext, question: RecordQuestion) -> Arc
     root = Path(context.settings.archive_dir)
     try:
         return await asyncio.to_thread(look_into_archive, root, question)
-    except (msgspec.DecodeError, OSError, ChronikError):
+    except (ValueError, OSError, ChronikError):
         return ArchiveState(state="unreadable")
 
 

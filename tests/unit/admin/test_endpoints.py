@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import msgspec
 import pytest
 
 from chronik.admin.endpoint import HttpAccess
+from chronik.admin.errors import failure_of
 from chronik.admin.routes import ENDPOINTS
+from chronik.client import Consumer
+from chronik.model import ErrorCode, RequestError
 from chronik.node import Node
 from chronik.server.audit import AuditEntry
 from tests.unit.admin.support import Http, with_node
@@ -296,3 +300,33 @@ def test_numbers_beyond_64_bits_are_refused(tmp_path: Path, number: int) -> None
         assert (written.status, written.json["code"]) == (400, "invalid_body")
 
     with_node(tmp_path, work)
+
+
+def test_records_that_cannot_be_read_do_not_hold_the_place_of_other_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("chronik.admin.routes.messages")
+
+    class Stalled(Consumer):
+        async def records(self, until: Any = None) -> Any:
+            await asyncio.Event().wait()
+            yield None
+
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        await http.post("/admin/topics/orders/messages", {"value": "a"})
+        with monkeypatch.context() as patched:
+            for name, value in (("Consumer", Stalled), ("SCAN_SECONDS", 0.1), ("SLACK_SECONDS", 0.1)):
+                patched.setattr(module, name, value)
+            calls = [http.get("/admin/topics/orders/messages") for _ in range(4)]
+            found = await asyncio.gather(*calls)
+        assert [(one.status, one.json["code"]) for one in found] == [(503, "unavailable")] * 4
+        assert len((await http.get("/admin/topics/orders/messages")).json["messages"]) == 1
+
+    with_node(tmp_path, work)
+
+
+def test_a_disk_that_cannot_be_read_is_no_error_of_the_node() -> None:
+    """A client may ask for a damaged record again and again: that is no traceback each time."""
+    status, failure = failure_of(RequestError(ErrorCode.kafka_storage_error))
+    assert (status, failure.code) == (503, "kafka_storage_error")
