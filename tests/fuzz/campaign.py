@@ -17,6 +17,7 @@ from uuid import UUID
 from chronik.wire.api import ApiKey
 from tests.fuzz import (
     canaries,
+    file_readers,
     http_door,
     jobs_door,
     kafka_door,
@@ -41,6 +42,7 @@ DOORS: Final[Mapping[str, Door]] = {
     "http": http_door.inputs,
     "peers": peers_door.inputs,
     "readers": readers_door.inputs,
+    "files": file_readers.inputs,
     "telemetry": telemetry_door.inputs,
     "tiered": tiered_door.inputs,
     "jobs": jobs_door.inputs,

@@ -25,6 +25,7 @@ from uuid import UUID
 import msgspec
 
 from chronik.model import ChronikError, RequestError
+from tests.fuzz import file_readers
 from tests.fuzz.inputs import Input, Piece
 from tests.fuzz.pipeline_files import pipeline_file
 from tests.fuzz.records_door import hostile_batch
@@ -310,6 +311,7 @@ MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "otlp": _push,
 }
 READERS: Final[Mapping[str, Callable[[bytes], None]]] = {
+    **file_readers.READERS,
     "scanner": _scan,
     "tasks": _run_tasks,
     "avro": _decode_avro,
