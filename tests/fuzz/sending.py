@@ -16,7 +16,7 @@ import msgspec
 
 from chronik.links.handshake import Handshake, LinkIdentity
 from chronik.links.seal import Seal
-from tests.fuzz import canaries, jobs_door, readers_door, telemetry_door, tiered_door
+from tests.fuzz import canaries, jobs_door, logins_door, readers_door, telemetry_door, tiered_door
 from tests.fuzz.inputs import Input
 from tests.fuzz.peers_door import NODE_ID, framed
 from tests.process import HOST
@@ -81,6 +81,8 @@ class Sender:
         if one.port == tiered_door.PORT:
             tiered_door.damage(self._store, one.pieces[0].data)
             return None
+        if one.port == logins_door.PORT:
+            return await self._log_in_by_sasl(one)
         if one.port == telemetry_door.PORT:
             return await self._push(one)
         links: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
@@ -103,6 +105,18 @@ class Sender:
         finally:
             for _, writer in links.values():
                 writer.transport.abort()
+
+    async def _log_in_by_sasl(self, one: Input) -> str | None:
+        told = one.pieces[0].data
+        source = (logins_door.address(told), 0)
+        reader, writer = await asyncio.open_connection(HOST, self._ports[one.port], local_addr=source)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await logins_door.Talk(reader, writer, told).run()
+        except TimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S} s"
+        finally:
+            writer.transport.abort()
 
     async def _push(self, one: Input) -> str | None:
         (_, ask), (_, push) = one.pieces

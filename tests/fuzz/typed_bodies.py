@@ -51,6 +51,10 @@ class TypedBodies:
         assert isinstance(made, dict)
         return made
 
+    def value(self, kind: Any) -> Any:
+        """Of any type, as msgspec encodes it."""
+        return self._value(inspect.type_info(kind), "")
+
     def msgpack(self, kind: Any) -> bytes:
         return msgspec.msgpack.encode(self._value(inspect.type_info(kind), ""))
 
