@@ -95,8 +95,8 @@ class Talk:
                     case "PLAIN":
                         await self._say(self._plain())
                     case "OAUTHBEARER":
-                        await self._say(self._token())
-                        await self._say(b"\x01")
+                        if await self._say(self._token()) or pick.random() < 0.1:
+                            await self._say(b"\x01")
                     case _:
                         await self._scram()
                 await self._ask(ApiKey.METADATA, 12, {"topics": []})
@@ -153,7 +153,7 @@ class Talk:
         head = {"kid": pick.choice(("one", "two", "x" * 5_000))}
         match pick.randrange(5):
             case 0:
-                key, algorithm = "secret", "HS256"
+                key, algorithm = "secret" * 8, "HS256"
             case 1:
                 return oauth.client_message(_by_hand(json_value(pick), claims))
             case 2:
