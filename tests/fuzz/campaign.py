@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -323,8 +324,9 @@ class Campaign:
     def _find(self, where: str, problems: list[str], files: str) -> None:
         kinds: Counter[str] = Counter()
         for problem in problems:
-            kinds[problem[:30]] += 1
-            if kinds[problem[:30]] <= 5:  # one cause shows itself again and again
+            kind = re.sub(r"^input \d+, ", "", problem)[:30]
+            kinds[kind] += 1
+            if kinds[kind] <= 5:  # one cause shows itself again and again
                 self.findings.append(f"{where}: {problem}{files}")
                 print(f"FINDING {self.findings[-1]}", flush=True)
 
