@@ -12,6 +12,7 @@
     readers_door.py   the scanner, Avro, archives, indexes and pipeline files, in a process of their own
     pipeline_files.py pipeline files by grammar
     file_readers.py   readers of files and of what nodes say to each other, in the same process
+    hostile_broker.py a broker that answers our own client with nonsense
     telemetry_door.py metrics that clients push
     tiered_door.py    objects that are damaged in the store while clients read
     logins_door.py    logins on a SASL listener

@@ -492,6 +492,12 @@ def _read_answer(data: bytes) -> None:
         pass
 
 
+def _ask_a_hostile_broker(data: bytes) -> None:
+    from tests.fuzz.hostile_broker import ask
+
+    ask(data)
+
+
 MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "manifest": _manifest,
     "footer": _footer,
@@ -508,6 +514,7 @@ MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "properties": _properties,
     "child": _child,
     "kafka-answer": _answer,
+    "client": lambda pick: pick.randbytes(8),
 }
 READERS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "manifest": _read_manifest,
@@ -525,4 +532,5 @@ READERS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "properties": _read_properties,
     "child": _read_child,
     "kafka-answer": _read_answer,
+    "client": _ask_a_hostile_broker,
 }
