@@ -27,6 +27,9 @@ from tests.fuzz.records_door import hostile_batch
 from tests.fuzz.typed_bodies import TypedBodies, body_bytes
 from tests.fuzz.values import LONG_NUMBERS, damaged, integer, text
 
+BACKUP_ID: Final = "20260101T000000.000Z"
+PIECE: Final = f"records/{UUID(int=1)}/0/{0:020d}-{9:020d}.batches"
+
 
 def inputs(pick: random.Random, topic_ids: list[UUID]) -> Iterator[Input]:
     while True:
@@ -355,7 +358,10 @@ def _backup(pick: random.Random) -> bytes:
     for topic in made.get("topics", ()):
         for partition in topic.get("partitions", ()):
             for piece in partition.get("pieces", ()):
-                piece["path"] = pick.choice(("r/a.batches", "/dev/zero", "../../etc/passwd", "r", "", "\0"))
+                piece["path"] = pick.choice(
+                    (PIECE, PIECE, PIECE, "/dev/zero", "../../etc/passwd", "records", "")
+                )
+    made["backup_id"] = BACKUP_ID
     data = body_bytes(made)
     return damaged(pick, data) if pick.random() < 0.2 else data
 
@@ -366,9 +372,9 @@ def _read_backup(data: bytes) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / MANIFESTS).mkdir()
-        (Path(folder) / MANIFESTS / "a.json").write_bytes(data)
-        (Path(folder) / "r").mkdir()
-        (Path(folder) / "r" / "a.batches").write_bytes(b"x" * 100)
+        (Path(folder) / MANIFESTS / f"{BACKUP_ID}.json").write_bytes(data)
+        (Path(folder) / PIECE).parent.mkdir(parents=True)
+        (Path(folder) / PIECE).write_bytes(b"x" * 100)
         try:
             for _ in problems(BackupDirectory(Path(folder)), read_manifest(BackupDirectory(Path(folder)))):
                 pass

@@ -7,7 +7,7 @@ topics names the old ones again and adds what came since. docs/FORMATS.md has th
 from __future__ import annotations
 
 import os
-import stat
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -25,6 +25,11 @@ from chronik.records.batch import check_batches
 FORMAT: Final = 1
 MANIFESTS: Final = "backups"
 RECORDS: Final = "records"
+MANIFEST_BYTES_MAX: Final = 256 * 1024 * 1024
+PIECE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Pieces are written at 8 MiB; one batch, and what came with it, may make one larger."""
+_BACKUP_ID: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
+_PIECE_PATH: Final = re.compile(RECORDS + r"/[0-9a-f-]{36}/\d{1,10}/\d{20}-\d{20}\.batches")
 
 
 class BackupPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +89,22 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupFolder(Protocol):
-    """Where a backup lies. Paths are relative, with slashes; what was put is there wholly or not at all."""
+    """Where a backup lies. Paths are relative, with slashes; what was put is there wholly or not at all.
+
+    Others may have written there too: whoever asks checks names and bytes.
+    """
 
     def put(self, path: str, data: bytes | bytearray) -> None: ...
-    def get(self, path: str, size: int | None = None) -> bytes | None:
-        """What lies there, or None; with `size` no more than one byte beyond it."""
+
+    def get(self, path: str, size_max: int) -> bytes | None:
+        """None if it is not there; CommandFailed if it has more than `size_max` bytes."""
+        ...
 
     def names(self, path: str) -> list[str]: ...
+
+
+def too_large(path: str, size_max: int) -> CommandFailed:
+    return CommandFailed(f"{path} has more than {size_max} bytes")
 
 
 class BackupDirectory:
@@ -107,26 +121,15 @@ class BackupDirectory:
             os.fsync(file.fileno())
         partial.rename(target)
 
-    def get(self, path: str, size: int | None = None) -> bytes | None:
-        if not is_inside(path):
-            return None
+    def get(self, path: str, size_max: int) -> bytes | None:
         try:
-            # A device or a pipe in the place of a file must be neither waited for nor read for ever.
-            found = os.open(self._root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
+            with (self._root / path).open("rb") as file:
+                data = file.read(size_max + 1)
+        except FileNotFoundError:
             return None
-        except OSError as error:
-            raise CommandFailed(f"{path} cannot be read: {error.strerror}") from None
-        try:
-            about = os.fstat(found)
-            if not stat.S_ISREG(about.st_mode):
-                return None
-            with os.fdopen(found, "rb", closefd=False) as file:
-                return file.read(about.st_size if size is None else min(size + 1, about.st_size))
-        except OSError as error:
-            raise CommandFailed(f"{path} cannot be read: {error.strerror}") from None
-        finally:
-            os.close(found)
+        if len(data) > size_max:
+            raise too_large(path, size_max)
+        return data
 
     def names(self, path: str) -> list[str]:
         folder = self._root / path
@@ -150,30 +153,27 @@ class BackupZip:
     def put(self, path: str, data: bytes | bytearray) -> None:
         self._zip.writestr(path, bytes(data))
 
-    def get(self, path: str, size: int | None = None) -> bytes | None:
+    def get(self, path: str, size_max: int) -> bytes | None:
         try:
-            content = self._zip.getinfo(path).file_size
             with self._zip.open(path) as file:
-                return file.read(content if size is None else min(size + 1, content))
+                data = file.read(size_max + 1)
         except KeyError:
             return None
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        except (zipfile.BadZipFile, zlib.error, EOFError):
             return b""
+        if len(data) > size_max:
+            raise too_large(path, size_max)
+        return data
 
     def names(self, path: str) -> list[str]:
         found = (PurePosixPath(name) for name in self._zip.namelist())
         return sorted(one.name for one in found if str(one.parent) == path)
 
 
-def is_inside(path: str) -> bool:
-    """Whether a path that a manifest names stays within its folder: its author is not trusted."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in path
-
-
 def manifest_ids(folder: BackupFolder) -> list[str]:
     """Oldest first."""
-    return [name.removesuffix(".json") for name in folder.names(MANIFESTS) if name.endswith(".json")]
+    ids = (name.removesuffix(".json") for name in folder.names(MANIFESTS) if name.endswith(".json"))
+    return [backup_id for backup_id in ids if _BACKUP_ID.fullmatch(backup_id)]
 
 
 def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupManifest:
@@ -184,12 +184,18 @@ def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupM
     if backup_id is not None and backup_id not in ids:
         raise CommandFailed(f"there is no backup {backup_id}: `chronik backup list` shows those there are")
     chosen = backup_id or ids[-1]
-    data = folder.get(f"{MANIFESTS}/{chosen}.json") or b""
+    data = folder.get(f"{MANIFESTS}/{chosen}.json", MANIFEST_BYTES_MAX) or b""
     try:
         refuse_newer(f"backup {chosen}", msgspec.json.decode(data, type=_Versioned).format, FORMAT)
-        return msgspec.json.decode(data, type=BackupManifest)
+        manifest = msgspec.json.decode(data, type=BackupManifest)
     except ValueError as error:
         raise CommandFailed(f"backup {chosen} cannot be read: {error}") from None
+    if manifest.backup_id != chosen:
+        raise CommandFailed(f"backup {chosen} cannot be read: it says that it is another one")
+    for tp, piece in manifest.pieces():
+        if not _PIECE_PATH.fullmatch(piece.path) or not 0 <= piece.size_bytes <= PIECE_BYTES_MAX:
+            raise CommandFailed(f"backup {chosen} cannot be read: it names a file of {tp} that is none")
+    return manifest
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -213,12 +219,11 @@ def write_piece(
 
 def read_piece(folder: BackupFolder, piece: BackupPiece) -> bytes:
     """The batches of a piece; CommandFailed with the reason if it is not what was written."""
-    data = folder.get(piece.path, max(0, piece.size_bytes))
+    data = folder.get(piece.path, piece.size_bytes)
     if data is None:
         raise CommandFailed(f"{piece.path} is missing")
     if len(data) != piece.size_bytes:
-        size = "more than" if len(data) > piece.size_bytes else f"{len(data)} of"
-        raise CommandFailed(f"{piece.path} has {size} {piece.size_bytes} bytes")
+        raise CommandFailed(f"{piece.path} has {len(data)} bytes, not {piece.size_bytes}")
     if crc32c(data) != piece.crc32c:
         raise CommandFailed(f"{piece.path}: the checksum does not match")
     return data
