@@ -10,7 +10,9 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import msgspec
 
 if not TYPE_CHECKING and "hypothesis" not in sys.modules:
     # kio imports hypothesis wherever it is installed, which costs a second and 200 MB at every start.
@@ -36,6 +38,9 @@ __all__ = [
     "WITHOUT_EFFECT",
     "ChronikError",
     "ErrorCode",
+    "Int16",
+    "Int32",
+    "Int64",
     "InvariantViolated",
     "Limits",
     "NodeId",
@@ -51,6 +56,10 @@ __all__ = [
 ]
 
 NodeId: TypeAlias = int
+Int16: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Numbers in JSON from outside, which may be any; Kafka's fields hold so many bits."""
 
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1

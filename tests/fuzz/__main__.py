@@ -26,7 +26,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     folder = given.folder or Path(tempfile.mkdtemp(prefix="chronik-fuzz-"))
     print(f"fuzzing by --seed {seed} in {folder}", flush=True)
-    with Campaign(folder, seed) as campaign:
+    with Campaign(folder, seed, judges_health=True) as campaign:
         campaign.measure(MEASURE_S)
         if given.replay is not None:
             campaign.replay(Recording.read(given.replay))

@@ -123,7 +123,8 @@ class Beside:
 
     def _commit(self, consumer: Consumer) -> None:
         for one in consumer.commit(asynchronous=False):
-            self.committed[one.partition] = one.offset
+            if one.offset >= 0:  # else it has read nothing there yet
+                self.committed[one.partition] = one.offset
 
     def _check_committed(self) -> list[str]:
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP})

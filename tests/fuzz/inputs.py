@@ -21,7 +21,7 @@ class Input:
     what: str
     """For people: the API, the path, the kind of damage."""
     port: str
-    """kafka, http, wal or raft."""
+    """kafka, http, wal or raft; or the name of a reader or of a conversation."""
     pieces: tuple[Piece, ...]
     answers: int = 0
     """Answers that must come on the first connection: the input is well-formed and nothing that waits."""

@@ -1,8 +1,8 @@
 """The WAL and Raft ports: frames of strangers, and of somebody who knows the secret and talks nonsense.
 
 What a node with the secret says on purpose is believed: it may lead, vote and change the metadata.
-So open links get damaged frames, frames of wrong ids, epochs and terms, frames twice and out of order, but no
-well-formed message that would depose the node or change its metadata.
+So open links get damaged frames, frames of wrong ids, epochs and terms, frames twice and out of order, and
+commands of which only some kinds are well-formed: none deposes the node or changes what others rest on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,33 @@ from chronik.cluster.transport import QuorumFrame
 from chronik.links import frames
 from chronik.links.frames import FrameType, LogPosition, Start
 from chronik.links.handshake import PROTOCOL, Challenge, Hello, Proof, Welcome
+from chronik.metadata import commands as c
+from chronik.metadata.commands import FORMAT_VERSION
 from chronik.raft import encode
 from chronik.raft import messages as raft
+from chronik.raft.entries import Entry, EntryKind, Membership, Snapshot
 from tests.fuzz.inputs import Input, Piece
 from tests.fuzz.records_door import hostile_batch
+from tests.fuzz.typed_bodies import TypedBodies
 from tests.fuzz.values import damaged, integer, text
 
 NODE_ID: Final = 1
 PURPOSES: Final = {"wal": ("data", "metadata"), "raft": ("raft",)}
+COMMANDS: Final = (
+    c.Noop,
+    c.ChangePartition,
+    c.Reassign,
+    c.AddPartitions,
+    c.SetRemoteLog,
+    c.PutCredential,
+    c.RemoveCredential,
+    c.AddAcls,
+    c.RemoveAcls,
+    c.PutToken,
+    c.RemoveToken,
+    c.RemoveApiKey,
+)
+"""Kinds that are handed on well-formed; the rest `file_readers` applies to a state of its own."""
 MESSAGE, FORWARD, FORWARDED, ASK, QUERY, ANSWER = QuorumFrame
 
 
@@ -117,6 +136,8 @@ def _metadata(pick: random.Random, topic_ids: list[UUID]) -> bytes:
     match kind:
         case 1:
             return bytes([MESSAGE]) + _raft(pick)
+        case 2 | 4 if pick.random() < 0.7:
+            return bytes([kind]) + number + _command(pick, topic_ids)
         case 2 | 4:
             return (
                 bytes([kind])
@@ -127,6 +148,24 @@ def _metadata(pick: random.Random, topic_ids: list[UUID]) -> bytes:
             return bytes([kind]) + number + pick.randbytes(pick.choice((0, 9, 10))) + text(pick).encode()
         case _:
             return bytes([kind]) + number + pick.randbytes(pick.choice((0, 1, 40)))
+
+
+def _command(pick: random.Random, topic_ids: list[UUID]) -> bytes:
+    """An entry of the metadata log that a node hands on to the leader."""
+    made = TypedBodies(pick, in_msgpack=True)
+    some = [made.value(pick.choice(COMMANDS)) for _ in range(pick.choice((1, 1, 1, 3)))]
+    for one in some:
+        if "topic_id" in one and pick.random() < 0.5:
+            one["topic_id"] = str(pick.choice(topic_ids))
+    command = some[0] if len(some) == 1 else {"type": "batch", "commands": some}
+    version = FORMAT_VERSION if pick.random() < 0.95 else pick.randrange(256)
+    entry = [pick.choice((2, 1, -1, 2**63)), pick.choice((0, 1, 1, 2**63)), command]
+    body = bytes((version,)) + msgspec.msgpack.encode(entry)
+    return damaged(pick, body, start=1) if pick.random() < 0.3 else body
+
+
+def _members(pick: random.Random) -> Membership:
+    return Membership(voters=(1, 2, pick.choice((3, -1, 2**62))), learners=(4,))
 
 
 def _raft(pick: random.Random) -> bytes:
@@ -140,6 +179,17 @@ def _raft(pick: random.Random) -> bytes:
             raft.VoteRequest(**about, last_index=number, last_term=number, transfer=True),
             raft.VoteResponse(**about, granted=True),
             raft.AppendEntries(**about, prev_index=number, prev_term=0, commit=number),
+            raft.AppendEntries(
+                **about,
+                prev_index=number,
+                prev_term=0,
+                commit=number,
+                entries=tuple(
+                    Entry(integer(pick, 63), number + n, pick.choice(list(EntryKind)), pick.randbytes(20))
+                    for n in range(pick.choice((1, 5, 300)))
+                ),
+            ),
+            raft.InstallSnapshot(**about, snapshot=Snapshot(number, 0, _members(pick), pick.randbytes(100))),
             raft.AppendResponse(**about, index=number, rejected=pick.random() < 0.5, hint_index=-number),
             raft.Heartbeat(**about, commit=number, round=number, sent=float("nan"), lease=-1.0),
             raft.HeartbeatResponse(**about, round=number, question=float("inf")),

@@ -16,6 +16,7 @@ import random
 import resource
 import shutil
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +25,16 @@ from uuid import UUID
 import msgspec
 
 from chronik.model import ChronikError, RequestError
+from tests.fuzz import file_readers
 from tests.fuzz.inputs import Input, Piece
 from tests.fuzz.pipeline_files import pipeline_file
 from tests.fuzz.records_door import hostile_batch
+from tests.fuzz.telemetry_door import pushed
 from tests.fuzz.values import damaged, json_value
 
 MEMORY_MAX: Final = 2 << 30
+PUSH_KEPT_MAX: Final = 2 << 20
+"""A node keeps the last push of a hundred clients."""
 ORDER: Final = {
     "type": "record",
     "name": "Order",
@@ -46,7 +51,7 @@ ORDER: Final = {
 
 
 def inputs(pick: random.Random, topic_ids: list[UUID]) -> Iterator[Input]:
-    kinds = ("scanner", "tasks", "tasks", "avro", "archive", "index", "pipeline", "pipeline")
+    kinds = ("scanner", "tasks", "tasks", "avro", "archive", "index", "pipeline", "pipeline", "otlp")
     while True:
         kind = pick.choice(kinds)
         yield Input(what=kind, port=kind, pieces=(Piece(0, MAKERS[kind](pick)),))
@@ -276,6 +281,26 @@ def _read_pipeline(data: bytes) -> None:
             raise AssertionError(f"no sentence for a person: {error}") from error
 
 
+def _push(pick: random.Random) -> bytes:
+    codec, data = pushed(pick)
+    return bytes((codec,)) + data
+
+
+def _read_push(data: bytes) -> None:
+    from chronik.server.telemetry import check_metrics
+
+    tracemalloc.start()
+    try:
+        kept = check_metrics(data[0], data[1:])
+        size, _ = tracemalloc.get_traced_memory()
+    except RequestError:
+        return
+    finally:
+        tracemalloc.stop()
+    if kept is not None and size > PUSH_KEPT_MAX:
+        raise AssertionError(f"{size >> 10} KiB are kept of a push of {len(data) >> 10} KiB")
+
+
 MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "scanner": _batches,
     "tasks": _batches,
@@ -283,14 +308,17 @@ MAKERS: Final[Mapping[str, Callable[[random.Random], bytes]]] = {
     "archive": functools.partial(_damaged_files, _archive_files),
     "index": functools.partial(_damaged_files, _index_files),
     "pipeline": lambda pick: pipeline_file(pick).encode(),
+    "otlp": _push,
 }
 READERS: Final[Mapping[str, Callable[[bytes], None]]] = {
+    **file_readers.READERS,
     "scanner": _scan,
     "tasks": _run_tasks,
     "avro": _decode_avro,
     "archive": _read_archive,
     "index": _read_index,
     "pipeline": _read_pipeline,
+    "otlp": _read_push,
 }
 
 

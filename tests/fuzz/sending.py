@@ -9,13 +9,14 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from chronik.links.handshake import Handshake, LinkIdentity
 from chronik.links.seal import Seal
-from tests.fuzz import canaries, jobs_door, readers_door
+from tests.fuzz import canaries, jobs_door, logins_door, readers_door, telemetry_door, tiered_door
 from tests.fuzz.inputs import Input
 from tests.fuzz.peers_door import NODE_ID, framed
 from tests.process import HOST
@@ -59,8 +60,10 @@ class _Beside:
 
 
 class Sender:
-    def __init__(self, ports: Mapping[str, int], secret: bytes) -> None:
+    def __init__(self, ports: Mapping[str, int], secret: bytes, store: Path) -> None:
+        """`store` is the folder of the node's object store."""
         self._ports = ports
+        self._store = store
         self._secret = secret
         self._readers = _Beside(readers_door.limit_memory, ANSWER_WITHIN_S)
         self._jobs = _Beside(jobs_door.prepare, jobs_door.ANSWER_WITHIN_S)
@@ -75,6 +78,13 @@ class Sender:
             return await self._readers.run(readers_door.read, one.port, one.pieces[0].data)
         if one.port == jobs_door.PORT:
             return await self._jobs.run(jobs_door.run, self._ports["kafka"], one.pieces[0].data)
+        if one.port == tiered_door.PORT:
+            tiered_door.damage(self._store, one.pieces[0].data)
+            return None
+        if one.port == logins_door.PORT:
+            return await self._log_in_by_sasl(one)
+        if one.port == telemetry_door.PORT:
+            return await self._push(one)
         links: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
         seals: dict[int, Seal] = {}
         try:
@@ -95,6 +105,34 @@ class Sender:
         finally:
             for _, writer in links.values():
                 writer.transport.abort()
+
+    async def _log_in_by_sasl(self, one: Input) -> str | None:
+        told = one.pieces[0].data
+        source = (logins_door.address(told), 0)
+        reader, writer = await asyncio.open_connection(HOST, self._ports[one.port], local_addr=source)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await logins_door.Talk(reader, writer, told).run()
+        except TimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S} s"
+        finally:
+            writer.transport.abort()
+
+    async def _push(self, one: Input) -> str | None:
+        (_, ask), (_, push) = one.pieces
+        reader, writer = await asyncio.open_connection(HOST, self._ports["kafka"])
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                writer.write(ask)
+                writer.write(telemetry_door.answered(push, await _frame(reader)))
+                await _frame(reader)
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
+            return f"connection refused or broken: {error!r}"
+        except TimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S} s"
+        finally:
+            writer.transport.abort()
+        return None
 
     async def _listen(
         self, one: Input, links: Mapping[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]]

@@ -13,7 +13,7 @@ from tests.fuzz.campaign import SHORT, Campaign
 from tests.fuzz.inputs import Input, Piece, Recording
 
 SEED = 17
-ROUND_S = 5.0
+ROUND_S = 4.0
 
 
 @pytest.mark.timeout(600)

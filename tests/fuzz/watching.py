@@ -51,6 +51,7 @@ class Watch:
         self._budgets = budgets
         self.peaks: dict[str, int] = {}
         self.slowest_s = 0.0
+        self.health_s: list[float] = []
         self.problems: list[str] = []
         self._base = 0
         self._log_at = 0
@@ -74,6 +75,10 @@ class Watch:
                 self.problems.append(
                     f"{kind} took {used // MIB} MiB, {self._budgets[kind] // MIB} are allowed"
                 )
+
+    def health_p95_s(self) -> float:
+        ordered = sorted(self.health_s)
+        return ordered[int(len(ordered) * 0.95)] if ordered else 0.0
 
     def read_log(self) -> None:
         """Tracebacks since the last look."""
@@ -105,5 +110,6 @@ class Watch:
         connection.close()
         took = time.monotonic() - began
         self.slowest_s = max(self.slowest_s, took)
+        self.health_s.append(took)
         if status != 200 or took > HEALTH_SECONDS_MAX:
             self.problems.append(f"/health: {status} after {took:.1f} s")

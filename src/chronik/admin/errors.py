@@ -57,7 +57,7 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.not_coordinator: 503,
     ErrorCode.broker_not_available: 503,
     ErrorCode.not_enough_replicas: 503,
-    ErrorCode.kafka_storage_error: 500,
+    ErrorCode.kafka_storage_error: 503,
     ErrorCode.unknown_server_error: 500,
 }
 

@@ -11,7 +11,7 @@ import msgspec
 
 from chronik.admin.context import AdminContext
 from chronik.admin.explaining_remote import look_into_store
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ChronikError, ErrorCode, Int32, Int64, NodeId, RequestError, TopicPartition
 from chronik.published.documents import read_manifest
 from chronik.published.steps import META, PublishedStep
 from chronik.records.batch import BatchHeader
@@ -47,8 +47,8 @@ class RecordQuestion(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     topic_id: str
     """A topic may have been deleted and created again; a replica of the old one must not answer."""
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 class BatchFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +276,7 @@ async def _index_state(context: AdminContext, here: Partition, offset: int) -> I
         folder = Path(settings.published_index_dir) / here.tp.topic
         try:
             manifest = await asyncio.to_thread(read_manifest, folder)
-        except (msgspec.DecodeError, OSError):
+        except (ValueError, OSError):
             return IndexState(state="unreadable")
         is_ours = manifest is not None and manifest.topic_id == str(here.topic_id)
         reached = manifest.offsets.get(str(here.tp.partition), 0) if manifest is not None and is_ours else 0
@@ -291,7 +291,7 @@ async def _archive_state(context: AdminContext, question: RecordQuestion) -> Arc
     root = Path(context.settings.archive_dir)
     try:
         return await asyncio.to_thread(look_into_archive, root, question)
-    except (msgspec.DecodeError, OSError, ChronikError):
+    except (ValueError, OSError, ChronikError):
         return ArchiveState(state="unreadable")
 
 

@@ -13,7 +13,7 @@ from chronik.admin.endpoint import HttpCall
 from chronik.admin.errors import HttpError
 from chronik.admin.visible import readable_topics
 from chronik.metrics import clock
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.model import ErrorCode, Int32, NodeId, RequestError, TopicPartition, Unavailable
 from chronik.query.gateway import log_states
 from chronik.query.messages import QueryError
 from chronik.query.request import SearchRequest, SearchResult, check_request, sort_key, sort_of
@@ -28,7 +28,7 @@ class NodeSearch(msgspec.Struct, frozen=True, kw_only=True):
     """A node's share of a search."""
 
     request: SearchRequest
-    partitions: dict[str, list[int]]
+    partitions: dict[str, list[Int32]]
     topic_ids: dict[str, str]
     """A topic may have been deleted and created again; an index of the old one must not answer."""
 

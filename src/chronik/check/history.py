@@ -106,5 +106,5 @@ def read_history(lines: Iterable[bytes]) -> Iterator[Event]:
             continue
         try:
             yield _DECODER.decode(line)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise HistoryError(f"line {number} is not an event of a history: {error}") from error

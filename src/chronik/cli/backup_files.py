@@ -188,7 +188,7 @@ def read_manifest(folder: BackupFolder, backup_id: str | None = None) -> BackupM
     try:
         refuse_newer(f"backup {chosen}", msgspec.json.decode(data, type=_Versioned).format, FORMAT)
         manifest = msgspec.json.decode(data, type=BackupManifest)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise CommandFailed(f"backup {chosen} cannot be read: {error}") from None
     if manifest.backup_id != chosen:
         raise CommandFailed(f"backup {chosen} cannot be read: it says that it is another one")

@@ -65,7 +65,7 @@ def _state(folder: Path) -> ClusterState | None:
         state = _snapshot(folder) or ClusterState()
         for log in sorted((root / _LOG).glob("*.log")):
             _apply(state, log.read_bytes())
-    except (OSError, RequestError, TooNew, msgspec.DecodeError):
+    except (OSError, RequestError, TooNew, ValueError):
         return None
     return state if state.applied_index else None
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from chronik.cli.offline_metadata import compacted_topics
 from chronik.cli.verify_findings import ASIDE, FROM_NOTHING, NOT_NOTICED, FileFinding, Inspection, Place
 from chronik.cli.verify_logs import LogCheck, segments_of
@@ -132,7 +130,7 @@ class Verification:
             try:
                 if state.producers:
                     ProducerStates.restore(state.producers)
-            except (ValueError, msgspec.DecodeError) as error:
+            except ValueError as error:
                 place = Place(state.topic, state.partition)
                 self._inspection.find(path, -1, "damaged producer state", f"{place}: {error}", place)
 

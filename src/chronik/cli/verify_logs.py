@@ -278,7 +278,7 @@ class LogCheck:
             return None
         try:
             return ProducerCheck(self._state)
-        except (ValueError, msgspec.DecodeError):
+        except ValueError:
             return None  # told with the checkpoint
 
     def _tell_producers(self, producers: ProducerCheck, state: LogState) -> None:
@@ -338,5 +338,5 @@ def _cleaned_position(data: bytes) -> CleanedPosition | None:
         return None
     try:
         return msgspec.msgpack.decode(data[4:], type=CleanedPosition)
-    except msgspec.DecodeError:
+    except ValueError:
         return None

@@ -37,7 +37,7 @@ def check_metadata(inspection: Inspection, snapshots: list[Path], log_start: int
             continue
         try:
             decode_snapshot(msgspec.msgpack.decode(data[4:], type=Snapshot).data)
-        except (TooNew, msgspec.DecodeError) as error:
+        except (TooNew, ValueError) as error:
             inspection.find(path, 0, "damaged metadata snapshot", str(error))
     if covered < log_start:
         path = inspection.root / f"metadata-snapshot-{log_start:020d}"
@@ -55,7 +55,7 @@ def _check_log(inspection: Inspection, path: Path) -> None:
             for record in read_records(data, position):
                 if record.key == bytes([EntryKind.COMMAND]):
                     decode_entry(record.value or b"")
-        except (TooNew, RequestError, msgspec.DecodeError) as error:
+        except (TooNew, RequestError, ValueError) as error:
             what = f"offset {header.base_offset}: {error}"
             place = Place(*METADATA_PLACE, header.base_offset)
             inspection.find(path, position, "unreadable metadata", what, place)

@@ -35,9 +35,11 @@ class PropertiesError(ChronikError):
 
 def read_properties(path: Path) -> dict[str, str]:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PropertiesError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PropertiesError(f"{path} cannot be read: it is not UTF-8 text") from None
     found = {}
     for line in text.replace("\\\n", "").splitlines():
         line = line.strip()

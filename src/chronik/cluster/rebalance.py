@@ -30,6 +30,7 @@ __all__ = [
     "even_out",
     "even_out_steps",
     "plan_moves",
+    "plan_moves_steps",
     "replica_moves",
 ]
 
@@ -90,14 +91,23 @@ def plan_moves(
 
     `slots` are the nodes that may get something: the drained ones are not among them.
     """
+    return _at_once(plan_moves_steps(before, slots, drained))
+
+
+def plan_moves_steps(
+    before: Mapping[TopicPartition, tuple[NodeId, ...]],
+    slots: Sequence[Slot],
+    drained: Collection[NodeId] = (),
+) -> Steps:
+    """`plan_moves`, in steps. A node that is named twice is drained once."""
     after = dict(before)
-    for node in drained:
-        moves = drain([Placed(tp, replicas) for tp, replicas in after.items()], slots, node)
+    for node in dict.fromkeys(drained):
+        moves = yield from drain_steps([Placed(*one) for one in after.items()], slots, node)
         after |= {move.tp: move.target for move in moves}
     if not drained:
-        moves = even_out([Placed(tp, replicas) for tp, replicas in after.items()], slots)
+        moves = yield from even_out_steps([Placed(*one) for one in after.items()], slots)
         after |= {move.tp: move.target for move in moves}
-    return [Move(tp, before[tp], after[tp]) for tp in before if after[tp] != before[tp]]
+    return [Move(tp, replicas, after[tp]) for tp, replicas in before.items() if after[tp] != replicas]
 
 
 def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:

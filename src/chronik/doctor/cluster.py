@@ -27,6 +27,8 @@ GRACE_MS: Final = 10_000
 """A coordinator ends what is over its timeout a little later than then."""
 HANGING_MS: Final = 15 * 60 * 1000
 """Age from which an open transaction that no coordinator knows is hanging: transaction.max.timeout.ms."""
+HANGING_MAX: Final = 100
+"""Hanging transactions that are named one by one."""
 PARTITIONS_MAX: Final = 2_000
 """More are not asked for their producers: each is a request."""
 ASKED_AT_ONCE: Final = 16
@@ -186,19 +188,32 @@ def hanging(
     now: datetime.datetime,
 ) -> list[Finding]:
     """What is open in a partition though no coordinator knows it, so that nobody will ever end it."""
-    found = []
+    begun = {(one.producer_id, tp) for one in known for tp in one.partitions}
+    now_ms = int(now.timestamp() * 1000)
+    found: list[Finding] = []
+    left_out = 0
     for tp, producer in producers:
-        age_ms = int(now.timestamp() * 1000) - producer.last_timestamp_ms
-        is_known = any(one.producer_id == producer.producer_id and tp in one.partitions for one in known)
-        if age_ms > HANGING_MS and not is_known:
-            found.append(
-                wrong(
-                    "transactions",
-                    f"one of producer {producer.producer_id} hangs in {tp}: no coordinator knows it",
-                    f"End it: `chronik transaction abort --topic {tp.topic} --partition {tp.partition} "
-                    f"--producer-id {producer.producer_id}`.",
-                )
+        if now_ms - producer.last_timestamp_ms <= HANGING_MS or (producer.producer_id, tp) in begun:
+            continue
+        if len(found) == HANGING_MAX:
+            left_out += 1
+            continue
+        found.append(
+            wrong(
+                "transactions",
+                f"one of producer {producer.producer_id} hangs in {tp}: no coordinator knows it",
+                f"End it: `chronik transaction abort --topic {tp.topic} --partition {tp.partition} "
+                f"--producer-id {producer.producer_id}`.",
             )
+        )
+    if left_out:
+        found.append(
+            wrong(
+                "transactions",
+                f"{left_out:,} more hang like these",
+                "End those that are named, then ask again.",
+            )
+        )
     return found
 
 

@@ -207,5 +207,5 @@ def encode_position(position: LogPosition) -> bytes:
 def decode_position(frame: memoryview) -> LogPosition:
     try:
         return msgspec.msgpack.decode(frame[HEAD_BYTES:], type=LogPosition)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise PeerError("a follower's position cannot be read") from error

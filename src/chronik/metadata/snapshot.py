@@ -83,7 +83,7 @@ def decode_snapshot(data: bytes | memoryview) -> ClusterState:
     refuse_newer("the metadata snapshot", data[0], FORMAT_VERSION)
     try:
         snapshot = _DECODER.decode(memoryview(data)[1:])
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise UnknownCommand(f"metadata snapshot cannot be read: {error}") from error
     refuse_level(snapshot.level)
     state = ClusterState()

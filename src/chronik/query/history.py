@@ -13,8 +13,6 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from chronik.published.documents import FORMAT, read_manifest
 from chronik.published.paths import Paths
 from chronik.query.index import IndexDamaged, IndexSnapshot, open_index, verify
@@ -61,7 +59,7 @@ class History:
         with self._lock:
             try:
                 manifest = read_manifest(folder)
-            except (msgspec.DecodeError, OSError) as error:
+            except (ValueError, OSError) as error:
                 raise IndexDamaged(f"its manifest cannot be read: {error}") from error
             if manifest is None or manifest.topic_id != topic_id:
                 self._open.pop(topic, None)

@@ -190,7 +190,7 @@ class QueryProcess:
                 why = str(error)
             except OSError as error:
                 why = f"it cannot be started: {error}"
-            except (Broken, msgspec.DecodeError) as error:
+            except (Broken, ValueError, RecursionError) as error:
                 why = f"it does not make sense: {error}"
             self._up.clear()
             self._on_progress(IndexProgress(partitions=[]))

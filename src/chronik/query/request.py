@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from chronik.model import Int64
 from chronik.query.messages import QueryError
 
 __all__ = ["NATIVE", "SearchRequest", "SearchResult", "check_request", "sort_key", "sort_of"]
@@ -25,8 +26,8 @@ NATIVE: Final = {
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     query: dict[str, Any] = msgspec.field(default_factory=lambda: {"match_all": {}})
-    from_: int = msgspec.field(name="from", default=0)
-    size: int = 10
+    from_: Int64 = msgspec.field(name="from", default=0)
+    size: Int64 = 10
     sort: list[Any] | dict[str, Any] | str = []
     highlight: dict[str, Any] | None = None
     source: Any = msgspec.field(name="_source", default=True)

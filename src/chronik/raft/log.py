@@ -31,7 +31,7 @@ def encode_membership(membership: Membership) -> bytes:
 def decode_membership(entry: Entry) -> Membership:
     try:
         return _membership_decoder.decode(entry.data)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise PeerError(f"entry {entry.index} is no membership: {error}") from error
 
 

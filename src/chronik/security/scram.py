@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from chronik.model import NAME_BYTES_MAX, check_name_bytes
+from chronik.model import NAME_BYTES_MAX, Int32, check_name_bytes
 from chronik.security.exchange import AuthenticationFailed
 
 __all__ = [
@@ -76,7 +76,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     mechanism: str
     salt: bytes
-    iterations: int
+    iterations: Int32
     stored_key: bytes
     server_key: bytes
 

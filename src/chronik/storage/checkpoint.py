@@ -98,5 +98,5 @@ def decode(data: bytes) -> Checkpoint | None:
     try:
         refuse_newer("the checkpoint", msgspec.msgpack.decode(data[4:], type=_Version).version, _VERSION)
         return msgspec.msgpack.decode(data[4:], type=Checkpoint)
-    except msgspec.DecodeError:
+    except ValueError:
         return None

@@ -36,7 +36,7 @@ def load_position(disk: Disk, directory: Path) -> CleanedPosition:
         return CleanedPosition()
     try:
         found = msgspec.msgpack.decode(data[4:], type=CleanedPosition)
-    except msgspec.DecodeError:
+    except ValueError:
         return CleanedPosition()
     return found if found.version == _VERSION else CleanedPosition()
 

@@ -15,6 +15,7 @@ from typing import Final
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class OffsetIndex:

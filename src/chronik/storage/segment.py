@@ -22,7 +22,13 @@ from chronik.records.batch import (
     read_header,
 )
 from chronik.storage.disk import Disk, File, read_whole
-from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from chronik.storage.index import (
+    OFFSET_ENTRY,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY,
+    OffsetIndex,
+    TimeIndex,
+)
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +287,9 @@ class Segment:
         size, self.size_bytes = self.written_bytes, 0
         for position, header in self.scan(0, size):
             self.size_bytes = position
-            self.note_append(header, header.last_offset, header.size_bytes)
+            # A batch's offset stands outside its checksum: a damaged one may fit in no index.
+            if 0 <= header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+                self.note_append(header, header.last_offset, header.size_bytes)
         self.size_bytes = size
         try:
             for suffix in (".index", ".timeindex"):

@@ -122,7 +122,7 @@ def _decode(data: bytes, crc: int, kind: type[T]) -> T:
         raise TooNew(f"a newer release wrote it (format {data[4]}, this one knows up to {_VERSION})")
     try:
         return msgspec.msgpack.decode(data[5:], type=kind)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise DamagedObject(f"it cannot be read: {error}") from None
 
 
@@ -137,7 +137,7 @@ def decode_manifest(data: bytes, remote: RemoteLog) -> RemoteManifest:
         raise DamagedObject("it lists too many segments")
     try:
         found = RemoteManifest(tuple(_SEGMENT.decode(one) for one in listing.segments), listing.epochs)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise DamagedObject(f"it cannot be read: {error}") from None
     check_manifest(found, remote.start_offset, remote.end_offset)
     return found

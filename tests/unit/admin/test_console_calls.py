@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chronik.admin.endpoint import HttpEndpoint
 from chronik.client import Admin, Cluster, Producer, Transaction
 from chronik.client.groups import Groups
+from chronik.metadata.reassignment import is_moving
+from chronik.metadata.values import PartitionRegistration
 from chronik.model import TopicPartition
 from chronik.node import Node
 from chronik.wire.api import ApiKey
@@ -18,6 +24,9 @@ from tests.unit.admin.support import Http, with_node
 from tests.unit.server.test_otlp import gauge, metrics_data
 from tests.wire import WireClient
 
+reassign = importlib.import_module(
+    "chronik.admin.routes.reassign"
+)  # the package has an endpoint of that name
 ORDERS = TopicPartition("orders", 0)
 
 
@@ -26,6 +35,16 @@ async def make_topic(http: Http, name: str = "orders", partitions: int = 1, reco
     for n in range(records):
         sent = await http.post(f"/admin/topics/{name}/messages", {"value": f"{n}", "partition": 0})
         assert sent.status == 200
+
+
+@contextlib.contextmanager
+def deadline(endpoint: HttpEndpoint, seconds: float) -> Iterator[None]:
+    usual = endpoint.deadline_s
+    object.__setattr__(endpoint, "deadline_s", seconds)  # it is frozen
+    try:
+        yield
+    finally:
+        object.__setattr__(endpoint, "deadline_s", usual)
 
 
 def test_partitions_are_added_after_a_preview(tmp_path: Path) -> None:
@@ -107,6 +126,53 @@ def test_a_plan_on_a_single_node_moves_nothing(tmp_path: Path) -> None:
     with_node(tmp_path, work)
 
 
+def test_a_topic_that_is_named_often_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def looked(partition: PartitionRegistration) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_moving(partition)
+
+    async def work(node: Node, http: Http) -> None:
+        await make_topic(http, partitions=3)
+        monkeypatch.setattr(reassign, "is_moving", looked)
+        assert (await http.post("/admin/reassign/plan", {"topics": ["orders"] * 100})).json == {"moves": []}
+        assert looks == 3
+        twice = await http.post("/admin/reassign", {"moves": [_move(1), _move(1)]})
+        assert (twice.status, twice.json["code"]) == (400, "invalid_body")
+
+    with_node(tmp_path, work)
+
+
+def test_a_plan_that_takes_long_ends_with_its_call_and_one_is_made_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = most = ended = 0
+
+    def endless(*_args: object) -> Iterator[None]:
+        nonlocal running, most, ended
+        running += 1
+        most = max(most, running)
+        try:
+            while True:
+                yield
+        finally:
+            running -= 1
+            ended += 1
+
+    async def work(node: Node, http: Http) -> None:
+        await make_topic(http)
+        monkeypatch.setattr(reassign, "plan_moves_steps", endless)
+        with deadline(reassign.reassign_plan, 0.2):
+            calls = [http.post("/admin/reassign/plan", {}) for _ in range(3)]
+            assert [one.status for one in await asyncio.gather(*calls)] == [504] * 3
+        assert (running, most) == (0, 1)
+        assert ended >= 1
+
+    with_node(tmp_path, work)
+
+
 def _move(node_id: int) -> dict[str, Any]:
     return {"topic": "orders", "partition": 0, "replicas": [node_id]}
 
@@ -143,6 +209,9 @@ def test_offsets_of_a_group_are_moved_after_a_preview(tmp_path: Path) -> None:
             ({"to": "offset"}, 400),
             ({"to": "offset", "value": -1}, 400),
             ({"to": "nowhere"}, 400),
+            ({"to": "time", "value": 2**63}, 400),
+            ({"to": "shift", "value": -(2**70)}, 400),
+            ({"to": "latest", "topics": [{"topic": "orders"}] * 2}, 400),
             ({"to": "latest", "topics": [{"topic": "nobody"}]}, 404),
             ({"to": "latest", "topics": [{"topic": "orders", "partitions": [7]}]}, 404),
         ):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from chronik.admin.endpoint import HttpAccess
+from chronik.admin.errors import failure_of
 from chronik.admin.routes import ENDPOINTS
+from chronik.client import Consumer
+from chronik.model import ErrorCode, RequestError
 from chronik.node import Node
+from chronik.server.audit import AuditEntry
 from tests.unit.admin.support import Http, with_node
 
 
@@ -252,3 +259,74 @@ def test_log_levels_are_changed_live(tmp_path: Path, caplog: pytest.LogCaptureFi
 
     caplog.set_level("INFO")
     with_node(tmp_path, work)
+
+
+def test_every_number_that_comes_by_http_has_bounds() -> None:
+    """Python's have none, and what encodes them for Kafka or the query process raises beyond 64 bits."""
+    given = [part for one in ENDPOINTS for part in (one.query, one.body) if part is not None]
+    seen: set[type] = {AuditEntry}  # from another node, and written as JSON again
+    unbounded = [found for part in given for found in _unbounded(msgspec.inspect.type_info(part), "", seen)]
+    assert unbounded == []
+
+
+def _unbounded(part: Any, place: str, seen: set[type]) -> list[str]:
+    match part:
+        case msgspec.inspect.IntType():
+            return [place] if part.ge is None or part.le is None else []
+        case msgspec.inspect.StructType():
+            if part.cls in seen:
+                return []
+            seen.add(part.cls)
+            within = [(f"{part.cls.__name__}.{one.name}", one.type) for one in part.fields]
+        case msgspec.inspect.UnionType():
+            within = [(place, one) for one in part.types]
+        case msgspec.inspect.TupleType():
+            within = [(place, one) for one in part.item_types]
+        case msgspec.inspect.DictType():
+            within = [(place, part.key_type), (place, part.value_type)]
+        case _:
+            within = [(place, part.item_type)] if hasattr(part, "item_type") else []
+    return [found for name, one in within for found in _unbounded(one, name, seen)]
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**70])
+def test_numbers_beyond_64_bits_are_refused(tmp_path: Path, number: int) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        for field in ("timestamp", "offset", "partition", "limit"):
+            refused = await http.get(f"/admin/topics/orders/messages?{field}={number}")
+            assert (refused.status, refused.json["code"]) == (400, "invalid_query"), field
+        written = await http.post("/admin/topics/orders/messages", {"value": "", "partition": number})
+        assert (written.status, written.json["code"]) == (400, "invalid_body")
+
+    with_node(tmp_path, work)
+
+
+def test_records_that_cannot_be_read_do_not_hold_the_place_of_other_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("chronik.admin.routes.messages")
+
+    class Stalled(Consumer):
+        async def records(self, until: Any = None) -> Any:
+            await asyncio.Event().wait()
+            yield None
+
+    async def work(node: Node, http: Http) -> None:
+        await http.post("/admin/create-topic", {"name": "orders"})
+        await http.post("/admin/topics/orders/messages", {"value": "a"})
+        with monkeypatch.context() as patched:
+            for name, value in (("Consumer", Stalled), ("SCAN_SECONDS", 0.1), ("SLACK_SECONDS", 0.1)):
+                patched.setattr(module, name, value)
+            calls = [http.get("/admin/topics/orders/messages") for _ in range(4)]
+            found = await asyncio.gather(*calls)
+        assert [(one.status, one.json["code"]) for one in found] == [(503, "unavailable")] * 4
+        assert len((await http.get("/admin/topics/orders/messages")).json["messages"]) == 1
+
+    with_node(tmp_path, work)
+
+
+def test_a_disk_that_cannot_be_read_is_no_error_of_the_node() -> None:
+    """A client may ask for a damaged record again and again: that is no traceback each time."""
+    status, failure = failure_of(RequestError(ErrorCode.kafka_storage_error))
+    assert (status, failure.code) == (503, "kafka_storage_error")

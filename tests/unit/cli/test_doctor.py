@@ -8,6 +8,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from chronik.cli.start import locked
 from chronik.client.metadata import PartitionInfo, TopicInfo
 from chronik.client.transactions import ActiveProducer, TransactionDescription
 from chronik.config import Settings
-from chronik.doctor.cluster import HANGING_MS, hanging, over_timeout, partitions
+from chronik.doctor.cluster import HANGING_MAX, HANGING_MS, hanging, over_timeout, partitions
 from chronik.doctor.levels import NodeLevels, Upgrade, releases
 from chronik.doctor.machine import available_memory, disk_space, file_system
 from chronik.doctor.store import look_at_store
@@ -258,17 +259,38 @@ def test_a_transaction_over_its_timeout() -> None:
     ("age_ms", "known", "count"), [(HANGING_MS - 1, 0, 0), (HANGING_MS + 1, 0, 1), (HANGING_MS + 1, 1, 0)]
 )
 def test_a_transaction_that_no_coordinator_knows(age_ms: int, known: int, count: int) -> None:
-    producer = ActiveProducer(
-        producer_id=7,
+    found = hanging([(TP, open_producer(7, age_ms))], [description(age_s=1)] * known, NOW)
+    assert len(found) == count
+    assert all("--topic orders --partition 0 --producer-id 7" in (one.fix or "") for one in found)
+
+
+def open_producer(producer_id: int, age_ms: int) -> ActiveProducer:
+    return ActiveProducer(
+        producer_id=producer_id,
         producer_epoch=0,
         last_sequence=0,
         last_timestamp_ms=int(NOW.timestamp() * 1000) - age_ms,
         coordinator_epoch=0,
         transaction_start_offset=4,
     )
-    found = hanging([(TP, producer)], [description(age_s=1)] * known, NOW)
-    assert len(found) == count
-    assert all("--topic orders --partition 0 --producer-id 7" in (one.fix or "") for one in found)
+
+
+def test_very_many_open_transactions_take_one_look_at_each_that_is_known() -> None:
+    looks = 0
+
+    class Known(list[TransactionDescription]):
+        def __iter__(self) -> Iterator[TransactionDescription]:
+            nonlocal looks
+            for one in super().__iter__():
+                looks += 1
+                yield one
+
+    known = Known([description(age_s=1)] * 500)
+    producers = [(TP, open_producer(100 + n, HANGING_MS + 1)) for n in range(500)]
+    found = hanging(producers, known, NOW)
+    assert looks == len(known)
+    assert len(found) == HANGING_MAX + 1
+    assert found[-1].message == "400 more hang like these"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from chronik.cluster import rebalance
 from chronik.cluster.placement import Slot, place
-from chronik.cluster.rebalance import Move, Placed, drain, even_out, even_out_steps, replica_moves
+from chronik.cluster.rebalance import (
+    Move,
+    Placed,
+    drain,
+    even_out,
+    even_out_steps,
+    plan_moves,
+    plan_moves_steps,
+    replica_moves,
+)
 from chronik.model import ErrorCode, RequestError, TopicPartition
 from tests.unit.cluster.plain_rebalance import plain_even_out
 
@@ -244,3 +253,13 @@ def test_a_plan_is_made_in_steps_whose_number_grows_with_the_partitions() -> Non
     nodes = [Slot(n) for n in range(6)]
     steps = [sum(1 for _ in even_out_steps(placed(*place(nodes, n, 2)), nodes)) for n in (80, 800)]
     assert steps == [20, 200]
+
+
+def test_a_node_that_is_named_twice_is_drained_once() -> None:
+    nodes = [Slot(n) for n in range(6)]
+    before = dict(placed(*place(nodes, 80, 2)))
+    steps = [
+        sum(1 for _ in plan_moves_steps(before, nodes[2:], drained)) for drained in ((0, 1), (0, 1) * 50)
+    ]
+    assert steps[0] == steps[1]
+    assert plan_moves(before, nodes[2:], (0, 1)) == plan_moves(before, nodes[2:], (0, 1, 1, 0))

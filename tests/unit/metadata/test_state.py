@@ -516,3 +516,11 @@ def test_what_a_command_is_said_to_add_is_what_it_adds(history: list[c.Command])
         outcome = state.apply(command, index)
         if outcome.refused is None and isinstance(command, c.CreateTopic | c.AddPartitions | c.SetConfigs):
             assert state.size_bytes - before == said
+
+
+def test_a_snapshot_with_bytes_that_are_no_text_is_refused() -> None:
+    cluster = Cluster()
+    cluster.do(orders())
+    data = encode_snapshot(cluster.state).replace(b"\xa6orders", b"\xa6\xff\xfeders")
+    with pytest.raises(c.UnknownCommand, match="cannot be read"):
+        decode_snapshot(data)

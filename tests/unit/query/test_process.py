@@ -26,6 +26,10 @@ Message = Question | Assignment | Cancel | Ping
 def send(message):
     os.write(1, frame_of(message))
 
+def framed(field):
+    data = b"\\x83\\xa4type\\xa6answer\\xa2id\\x01" + field
+    return len(data).to_bytes(4, "big") + data
+
 async def main():
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -41,6 +45,8 @@ async def main():
                 case "die": os._exit(3)
                 case "noise": os.write(1, b"Traceback (most recent call last): ...")
                 case "nonsense": os.write(1, b"\\0\\0\\0\\4abcd")
+                case "not_text": os.write(1, framed(b"\\xa4code\\xa1\\xff"))
+                case "deep": os.write(1, framed(b"\\xa4body" + b"\\x91" * 60_000))
                 case "huge": os.write(1, (1 << 30).to_bytes(4, "big") + bytes(1 << 20))
                 case "hang":
                     import time
@@ -83,7 +89,7 @@ async def pid(process: QueryProcess) -> int:
     return int((await process.ask("pid", None, timeout_s=60))[1])
 
 
-@pytest.mark.parametrize("method", ["die", "noise", "nonsense", "huge", "hang"])
+@pytest.mark.parametrize("method", ["die", "noise", "nonsense", "not_text", "deep", "huge", "hang"])
 async def test_a_broken_conversation_is_answered_and_mended(make: Callable[[], Any], method: str) -> None:
     async with make() as process:
         first = await pid(process)

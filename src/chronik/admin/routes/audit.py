@@ -10,7 +10,7 @@ from chronik.admin.audit_writer import AUDIT_PATH
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE_ALONE
-from chronik.model import AUDIT_TOPIC
+from chronik.model import AUDIT_TOPIC, Int32
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.audit import AuditEntry
@@ -20,7 +20,7 @@ SHOWN_MAX = 1_000
 
 
 class AuditQuery(msgspec.Struct, frozen=True):
-    limit: int = 200
+    limit: Int32 = 200
 
 
 class AuditList(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from chronik.admin.needs import on_cluster_or_by_node
 from chronik.admin.routes.topics import known_topic
 from chronik.metadata import commands as c
 from chronik.metadata.security import QuotaEntry, UserEntry
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ErrorCode, Int32, Int64, NodeId, RequestError, TopicPartition
 from chronik.replication.partition import ACKS_ALL
 from chronik.security.acls import AclBinding, Operation, check_binding
 from chronik.security.quotas import check_entity, check_quota
@@ -40,8 +40,8 @@ ALL_BROKERS: Final = ""
 class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: str
-    partitions: int
-    replication_factor: int
+    partitions: Int32
+    replication_factor: Int32
     configs: dict[str, str]
 
 
@@ -54,7 +54,7 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
     """Those of all brokers together."""
     group_configs: dict[str, dict[str, str]] = {}
     client_metrics: dict[str, dict[str, str]] = {}
-    next_producer_id: int = 0
+    next_producer_id: Int64 = 0
     users: list[UserEntry] = []
     acls: list[AclBinding] = []
     quotas: list[QuotaEntry] = []
@@ -67,8 +67,8 @@ class BackupQuery(msgspec.Struct, frozen=True):
 
 class RestoredRecords(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
-    partition: int
-    log_end_offset: int
+    partition: Int32
+    log_end_offset: Int64
     """The partition's current end offset. Refused if it ends elsewhere."""
     batches: bytes
     """Whole record batches."""

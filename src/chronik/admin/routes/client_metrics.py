@@ -16,6 +16,7 @@ from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
 from chronik.metadata.client_metrics import MetricsSubscription
 from chronik.metadata.commands import CLIENT_METRICS_RESOURCE
+from chronik.model import Int32
 from chronik.security.acls import Operation
 from chronik.server.config_changes import check_resource, set_configs
 from chronik.server.gate import on_cluster
@@ -45,7 +46,7 @@ class ClientMetrics(msgspec.Struct, frozen=True, kw_only=True):
 class SubscriptionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics: str
     """Separated by commas."""
-    interval_ms: int = 300_000
+    interval_ms: Int32 = 300_000
     match: str = ""
 
 

@@ -10,6 +10,7 @@ from chronik.admin.routes.topics import config_text, known_topic
 from chronik.config import table
 from chronik.metadata.commands import TOPIC_RESOURCE
 from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig
+from chronik.model import Int64
 from chronik.security.acls import Operation
 from chronik.server.config_changes import set_configs
 from chronik.server.gate import on_cluster
@@ -39,7 +40,7 @@ class ConfigList(msgspec.Struct, frozen=True):
 
 
 class ConfigChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    config: dict[str, str | int | float | bool | None]
+    config: dict[str, str | Int64 | float | bool | None]
     """null puts a config back to its default."""
 
 

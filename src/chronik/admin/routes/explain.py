@@ -24,7 +24,7 @@ from chronik.admin.needs import BY_NODE, on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.client.transactions import Transactions
 from chronik.metadata.commands import RemoteLog
-from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, Unavailable
+from chronik.model import ChronikError, ErrorCode, Int32, Int64, NodeId, RequestError, Unavailable
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.quotas import CONSUMER_RATE
 
@@ -32,8 +32,8 @@ ASK_SECONDS: Final = 3.0
 
 
 class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):

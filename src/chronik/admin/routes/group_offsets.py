@@ -14,20 +14,20 @@ from chronik.admin.routes.topics import known_topic
 from chronik.client.groups import Groups
 from chronik.client.offsets import EARLIEST, LATEST
 from chronik.client.resetting import ResetTarget, resolve_reset
-from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.model import ErrorCode, Int32, Int64, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.gate import all_of, asks
 
 
 class TopicChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    partitions: list[int] | None = None
+    partitions: list[Int32] | None = None
     """Null: all of the topic."""
 
 
 class NewOffsets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: Literal["earliest", "latest", "offset", "time", "shift"]
-    value: int | None = None
+    value: Int64 | None = None
     """The offset, the time in milliseconds since 1970, or how far to shift (negative: back)."""
     topics: list[TopicChoice] | None = None
     """Null: every partition that the group has committed."""
@@ -110,6 +110,8 @@ def _chosen(
 ) -> list[TopicPartition]:
     if choices is None:
         return sorted(committed)
+    if len({choice.topic for choice in choices}) < len(choices):
+        raise HttpError(400, "invalid_body", "A topic is named twice.")
     chosen: dict[TopicPartition, None] = {}
     for choice in choices:
         call.access.require(Operation.READ, ResourceType.TOPIC, choice.topic)

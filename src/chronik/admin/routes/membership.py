@@ -7,13 +7,13 @@ import msgspec
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.cluster.operations import ClusterOperations
-from chronik.model import NodeId
+from chronik.model import Int32
 from chronik.security.acls import Operation
 from chronik.server.gate import on_cluster
 
 
 class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    node_id: NodeId
+    node_id: Int32
     kafka: str
     """host:port"""
     wal: str
@@ -22,13 +22,13 @@ class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RemoveNodeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    node_id: NodeId
+    node_id: Int32
     force: bool = False
     """Remove it even if its replicas cannot be moved away first."""
 
 
 class NodeNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    node_id: NodeId
+    node_id: Int32
 
 
 class Rebalance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from chronik.admin.needs import on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.client import Consumer, FetchOptions
 from chronik.client.offsets import EARLIEST, LATEST, list_offsets
-from chronik.model import ErrorCode, RequestError, TopicPartition
+from chronik.model import ErrorCode, Int32, Int64, RequestError, TopicPartition, Unavailable
 from chronik.records.reader import Record
 from chronik.security.acls import Operation
 from chronik.security.quotas import CONSUMER_RATE, PRODUCER_RATE
@@ -24,18 +24,19 @@ MESSAGES_MAX = 1_000
 VALUE_BYTES_MAX = 256 * 1024
 SCANNED_MAX = 200_000
 SCAN_SECONDS = 5.0
+SLACK_SECONDS = 1.0
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int | None = None
+    partition: Int32 | None = None
     """Only this partition; by default all, newest first."""
-    offset: int | None = None
+    offset: Int64 | None = None
     """From this offset on; negative counts back from the end. Needs `partition` unless negative."""
-    timestamp: int | None = None
+    timestamp: Int64 | None = None
     """From the first record at or after this time, in milliseconds."""
     key: str | None = None
     """Only records with this key."""
-    limit: int = 50
+    limit: Int32 = 50
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +65,13 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     """Where to go on reading, per partition."""
     scanned: int
     is_complete: bool
-    """False if the search for a key hit its limits before the end."""
+    """False if the search for a key hit its limits before the end, or not all could be read in time."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     value: str | None
     key: str | None = None
-    partition: int | None = None
+    partition: Int32 | None = None
     headers: dict[str, str] = {}
 
 
@@ -196,19 +197,26 @@ async def _read(
     ):
         deadline = context.loop_time() + SCAN_SECONDS
         consumer.assign({tp: starts[tp] for tp in open_ends})
-        async for one in consumer.records(open_ends):
-            tp, record = one.tp, one.record
-            scanned += 1
-            if per_partition.get(tp, 0) < query.limit:
-                positions[tp] = record.offset + 1
-                if key is None or record.key == key:
-                    found.append(message(tp.partition, record))
-                    per_partition[tp] = per_partition.get(tp, 0) + 1
-            if all(per_partition.get(tp, 0) >= query.limit for tp in open_ends):
-                break
-            if scanned >= SCANNED_MAX or (scanned % 256 == 0 and context.loop_time() > deadline):
-                complete = False
-                break
+        try:
+            # A partition that cannot be read now is asked again and again until then.
+            async with asyncio.timeout(SCAN_SECONDS + SLACK_SECONDS):
+                async for one in consumer.records(open_ends):
+                    tp, record = one.tp, one.record
+                    scanned += 1
+                    if per_partition.get(tp, 0) < query.limit:
+                        positions[tp] = record.offset + 1
+                        if key is None or record.key == key:
+                            found.append(message(tp.partition, record))
+                            per_partition[tp] = per_partition.get(tp, 0) + 1
+                    if all(per_partition.get(tp, 0) >= query.limit for tp in open_ends):
+                        break
+                    if scanned >= SCANNED_MAX or (scanned % 256 == 0 and context.loop_time() > deadline):
+                        complete = False
+                        break
+        except TimeoutError:
+            if not scanned:
+                raise Unavailable("These records cannot be read now; the node's log may say why.") from None
+            complete = False
     return found, scanned, positions, complete
 
 

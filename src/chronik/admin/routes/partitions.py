@@ -8,13 +8,13 @@ from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.needs import on_topic
 from chronik.admin.routes.topics import known_topic
 from chronik.client.transactions import Transactions
-from chronik.model import NodeId, TopicPartition
+from chronik.model import Int32, NodeId, TopicPartition
 from chronik.security.acls import Operation
 from chronik.server.topics import plan_partitions
 
 
 class MorePartitions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    count: int
+    count: Int32
     """How many the topic has afterwards."""
     dry_run: bool = False
 
@@ -28,7 +28,7 @@ class PartitionsAdded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducersQuery(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int
+    partition: Int32
 
 
 class ProducerView(msgspec.Struct, frozen=True, kw_only=True):

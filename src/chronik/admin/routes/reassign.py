@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Collection, Generator, Iterable
 
 import msgspec
 
@@ -10,19 +10,22 @@ from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.routes.topics import known_topic
+from chronik.cluster.operations import STEPS_A_TURN
 from chronik.cluster.placement import Slot
-from chronik.cluster.rebalance import plan_moves
+from chronik.cluster.rebalance import PARTITIONS_A_STEP, plan_moves_steps
 from chronik.metadata.reassignment import is_moving, target_of
-from chronik.model import NodeId, RequestError, TopicPartition
+from chronik.metadata.values import Topic
+from chronik.model import Int32, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation
 from chronik.server.gate import on_cluster
 from chronik.server.reassigning import plan_reassignment
+from chronik.tasks import in_slices
 
 
 class PlanBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: list[str] | None = None
     """Null: all."""
-    drain: list[NodeId] = []
+    drain: list[Int32] = []
     """Nodes from which every replica is taken away; without any, replicas are spread evenly."""
 
 
@@ -41,8 +44,8 @@ class MovePlan(msgspec.Struct, frozen=True):
 
 class WantedReplicas(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    partition: int
-    replicas: tuple[NodeId, ...] | None
+    partition: Int32
+    replicas: tuple[Int32, ...] | None
     """Preferred leader first; null gives up a move that is under way."""
 
 
@@ -81,25 +84,36 @@ class MovesUnderWay(msgspec.Struct, frozen=True):
 async def reassign_plan(call: HttpCall) -> MovePlan:
     """Changes nothing: `POST /admin/reassign` begins the moves. Partitions that move already are left out."""
     wanted: PlanBody = call.body
-    context, state = call.context, call.context.state
+    state = call.context.state
     if unknown := sorted(set(wanted.drain) - state.brokers.keys()):
         raise HttpError(404, "no_such_node", f"The cluster has no node {unknown[0]}.")
-    names = sorted(state.topics) if wanted.topics is None else wanted.topics
-    before = {
-        TopicPartition(name, one.partition): target_of(one)
-        for name in names
-        for one in known_topic(context, name).partitions
-        if not is_moving(one)
-    }
+    names = sorted(state.topics) if wanted.topics is None else list(dict.fromkeys(wanted.topics))
+    topics = [known_topic(call.context, name) for name in names]
+    async with call.context.planning.turn():
+        return MovePlan(
+            await in_slices(_plan(call.context, topics, dict.fromkeys(wanted.drain)), STEPS_A_TURN)
+        )
+
+
+def _plan(
+    context: AdminContext, topics: Iterable[Topic], drained: Collection[NodeId]
+) -> Generator[None, None, list[MoveView]]:
+    """In steps, so that the loop goes on and the call's deadline can end it."""
+    before: dict[TopicPartition, tuple[NodeId, ...]] = {}
+    for topic in topics:
+        for number, one in enumerate(topic.partitions):
+            if not is_moving(one):
+                before[TopicPartition(topic.name, one.partition)] = target_of(one)
+            if number % PARTITIONS_A_STEP == 0:
+                yield
     slots = [
         Slot(one.broker_id, one.rack)
-        for one in state.live_brokers()
-        if not one.draining and one.broker_id not in wanted.drain
+        for one in context.state.live_brokers()
+        if not one.draining and one.broker_id not in drained
     ]
-    async with context.planning.turn():
-        moves = await asyncio.to_thread(plan_moves, before, slots, wanted.drain)
-    return MovePlan(
-        [
+    views = []
+    for number, move in enumerate((yield from plan_moves_steps(before, slots, drained))):
+        views.append(
             MoveView(
                 topic=move.tp.topic,
                 partition=move.tp.partition,
@@ -107,9 +121,10 @@ async def reassign_plan(call: HttpCall) -> MovePlan:
                 after=move.target,
                 size_bytes=_size(context, move.tp),
             )
-            for move in moves
-        ]
-    )
+        )
+        if number % PARTITIONS_A_STEP == 0:
+            yield
+    return views
 
 
 @endpoint(
@@ -127,8 +142,10 @@ async def reassign(call: HttpCall) -> MovesBegun:
     services, state = call.context.services, call.context.state
     refused: list[str] = []
     planned = []
-    for move in call.body.moves:
-        tp = TopicPartition(move.topic, move.partition)
+    wanted = {TopicPartition(move.topic, move.partition): move for move in call.body.moves}
+    if len(wanted) < len(call.body.moves):
+        raise HttpError(400, "invalid_body", "A partition is named twice.")
+    for tp, move in wanted.items():
         try:
             planned.append((tp, plan_reassignment(state, tp, move.replicas, may_resize=False)))
         except RequestError as error:

@@ -8,6 +8,7 @@ import msgspec
 
 from chronik.admin.endpoint import FileContent, HttpAccess, HttpCall, endpoint
 from chronik.admin.visible import readable_topics
+from chronik.model import Int32
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.gate import asks
@@ -27,8 +28,8 @@ class SqlQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     query: str
     """One SELECT. Every topic is a table: topic, partition, offset, timestamp, key, value, headers, and the
     fields of JSON values."""
-    limit: int | None = None
-    timeout_ms: int | None = None
+    limit: Int32 | None = None
+    timeout_ms: Int32 | None = None
     format: str = "json"
     """json, csv or arrow (an IPC stream)"""
 

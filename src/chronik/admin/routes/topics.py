@@ -18,6 +18,8 @@ from chronik.metadata.values import Topic
 from chronik.model import (
     ChronikError,
     ErrorCode,
+    Int32,
+    Int64,
     NodeId,
     RequestError,
     TopicPartition,
@@ -74,10 +76,10 @@ class TopicsQuery(msgspec.Struct, frozen=True):
 
 class NewTopicBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    partitions: int = -1
+    partitions: Int32 = -1
     """-1: the cluster's default."""
-    replication_factor: int = -1
-    config: dict[str, str | int | float | bool] = {}
+    replication_factor: Int32 = -1
+    config: dict[str, str | Int64 | float | bool] = {}
 
 
 class TopicCreatedBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
 from chronik.client.transactions import ActiveProducer, TransactionListing, Transactions
-from chronik.model import ErrorCode, NodeId, RequestError, TopicPartition
+from chronik.model import ErrorCode, Int16, Int32, Int64, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import refusal
 from chronik.server.gate import asks
@@ -47,8 +47,8 @@ class AbortBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     transactional_id: str | None = None
     topic: str | None = None
     """Instead of an id: with partition and producer, what hangs there though no coordinator knows it."""
-    partition: int | None = None
-    producer_id: int | None = None
+    partition: Int32 | None = None
+    producer_id: Int64 | None = None
 
 
 class AbortedBody(msgspec.Struct, frozen=True):
@@ -57,10 +57,10 @@ class AbortedBody(msgspec.Struct, frozen=True):
 
 class MarkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
+    partition: Int32
+    producer_id: Int64
+    producer_epoch: Int16
+    coordinator_epoch: Int32
 
 
 def _aborted(body: AbortBody) -> list[str]:

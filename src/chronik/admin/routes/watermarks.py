@@ -12,16 +12,16 @@ from chronik.admin.endpoint import HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import on_topic
 from chronik.admin.routes.topics import known_topic
-from chronik.model import TopicPartition
+from chronik.model import Int32, Int64, TopicPartition
 from chronik.security.acls import Operation
 
 WAIT_MS_MAX = 20_000
 
 
 class WatermarksQuery(msgspec.Struct, frozen=True, kw_only=True):
-    seen: int | None = None
+    seen: Int64 | None = None
     """The `total` of an earlier answer: the call waits while it is still the same."""
-    wait_ms: int = WAIT_MS_MAX
+    wait_ms: Int32 = WAIT_MS_MAX
     """How long it waits at most."""
 
 
