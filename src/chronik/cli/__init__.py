@@ -90,8 +90,9 @@ def _root(
 
 
 def main() -> None:
+    """For a process of its own, which this ends."""
     try:
-        _main()
+        run_command()
     except SystemExit as end:
         if "obstore" in sys.modules:
             _end_now(end.code)
@@ -113,7 +114,8 @@ def _end_now(code: object) -> NoReturn:
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
-def _main() -> None:
+def run_command() -> None:
+    """What `main` does, but the process goes on: SystemExit says how the command ended."""
     try:
         build(sys.argv[1] if len(sys.argv) > 1 else None)(prog_name="chronik")
     except ChronikError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chronik.cli import main
+from chronik.cli import run_command
 from chronik.model import ErrorCode, TopicPartition
 from chronik.records.reader import Record, read_all_records
 from chronik.records.writer import build_batch
@@ -66,7 +66,7 @@ def cli(broker: Broker, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Cap
         with os.fdopen(reading) as pipe:
             monkeypatch.setattr(sys, "stdin", pipe)
             with pytest.raises(SystemExit) as caught:
-                main()
+                run_command()
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
         return Result(int(caught.value.code or 0), out.decode(), err.decode())

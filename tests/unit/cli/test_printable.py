@@ -45,7 +45,7 @@ def test_names_in_tables_lines_and_errors(
     monkeypatch.setattr(chronik.cli, "build", failing)
     monkeypatch.setattr(sys, "argv", ["chronik"])
     with pytest.raises(SystemExit):
-        chronik.cli.main()
+        chronik.cli.run_command()
     out, err = capsys.readouterr()
     assert (out.count(SHOWN), err.count(SHOWN)) == (3, 3)
     assert not {"\x1b", "\x9b", "\u202e", "\r"} & {*out, *err}
