@@ -126,6 +126,51 @@ def test_what_recovery_brought_back_survives_also_when_a_sync_had_failed(seed: i
     assert machine.run(values) == found
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("crash_at_start", range(3, 15))
+def test_recovery_does_not_rely_on_pages_that_a_failed_sync_left_in_memory(
+    seed: int, crash_at_start: int
+) -> None:
+    """They can be read and count as clean, but no disk has them. There is no checkpoint: if segments had more
+    than the WAL, that would look as if it had lost records, and the node would refuse to start."""
+    machine = Machine(seed)
+
+    async def fail_one(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"0")
+        for number in range(1, 4):
+            append(log, b"%d" % number)
+        machine.disk.sync_failures = 1
+        await store.wal.drained()
+        assert log.log_end_offset == 1, "the round failed"
+
+    machine.run(fail_one)
+    machine.run(values, crash_at_start=crash_at_start)
+    machine.disk.lose_power()
+    found = machine.run(values)
+    assert found == [b"%d" % number for number in range(len(found))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("crash_at_start", range(3, 12))
+def test_recovery_cuts_no_file_for_pages_that_a_failed_sync_left_in_memory(
+    seed: int, crash_at_start: int
+) -> None:
+    machine = Machine(seed)
+    old_log(machine)
+
+    async def fail_one(store: LogStore) -> None:
+        await append_durably(store, open_orders(store), b"a WAL file of its own")
+        machine.disk.sync_failures = 1
+        drop_from_3(open_orders(store))
+        await store.wal.drained()
+
+    machine.run(fail_one)
+    machine.run(offsets_and_values, crash_at_start=crash_at_start)
+    machine.disk.lose_power()
+    assert machine.run(offsets_and_values) in ([*OLD, (5, b"a WAL file of its own")], OLD[:3])
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_torn_round_is_not_taken_for_one_that_was_lost_later(seed: int) -> None:
     """The sequence numbers of a torn round are given out again: nothing may confuse the two."""
