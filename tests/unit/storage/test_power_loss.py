@@ -13,7 +13,7 @@ from chronik.model import StorageError
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
-from chronik.storage import reading
+from chronik.storage import reading, wal_queue
 from chronik.storage.disk import IoThread
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.recovery import open_store
@@ -338,6 +338,37 @@ def test_a_checkpoint_counts_nothing_that_segments_lack(seed: int) -> None:
         assert log.flushed_offset >= 9
 
     machine.run(fill)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cut_that_a_failed_round_put_off_takes_nothing_that_was_written_since(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for a place in the file, which belongs to an earlier offset by then."""
+    monkeypatch.setattr(wal_queue, "ROUND_BYTES_MAX", 1000)
+    machine = Machine(seed, StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 20)))
+    kept = [b"0", *(b"%d" % number + bytes(900) for number in range(1, 6))]
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, kept[0])
+        await store.flusher.flushed()
+        for number in range(1, 6):
+            append(log, b"small %d" % number)
+        log.truncate(4)
+        machine.disk.sync_failures = 1
+        await store.wal.drained()
+        assert log.log_end_offset == 1, "the round failed, and the cut waits"
+        for value in kept[1:]:
+            append(log, value)
+        append(log, b"gone")
+        machine.disk.slowness = 5000.0  # the file is written while the next cut waits, too
+        log.truncate(6)
+        await store.wal.drained()
+        await store.stop()
+
+    machine.run(fill)
+    assert machine.run(values) == kept
 
 
 def test_a_checkpoint_that_is_given_up_does_not_end_the_next_one() -> None:
