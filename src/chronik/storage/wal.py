@@ -303,8 +303,6 @@ class Wal:
             return
         file, written = result
         self._writer.wrote(file, written)
-        if self._is_round_synced:
-            self._queue.begin_number()
         if self._queue.count:
             self._schedule_round()
         else:

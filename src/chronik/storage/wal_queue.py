@@ -283,6 +283,8 @@ class WalQueue:
         self._last_sequence = taken.entries[-1].sequence
         if not self._planned:
             self._next_sequence = self._last_sequence + SEQUENCE_STEP
+        elif not taken.sync_within and self._planned[0].number == taken.number:
+            self.begin_number()  # metadata joined a relaxed round: it is synced now, as all before it
         for found in taken.cuts:
             found(self.next_sequence)
         return taken

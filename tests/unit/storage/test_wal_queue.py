@@ -75,8 +75,7 @@ class Model:
 
     def take(self) -> None:
         """What was added since the last one was taken came while that was under way."""
-        if self.is_strict:
-            self.sync()
+        self.is_synced = self.is_synced or self.is_strict
         self._take()
 
     def _take(self) -> None:
