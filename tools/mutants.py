@@ -312,8 +312,8 @@ MUTANTS = (
         "appends from before a cut count",
         "cluster",
         "storage/log.py",
-        "        self._appends.log = None\n",
-        "",
+        "        self._appends = self._appends.retire()\n        self.retirement.forget_checkpoints()\n",
+        "        self.retirement.forget_checkpoints()\n",
     ),
     Mutant(
         "a follower whose disk failed keeps silent",
