@@ -328,9 +328,9 @@ MUTANTS = (
     Mutant(
         "appends from before a cut count",
         "cluster",
-        "storage/log_parts.py",
-        "        self.log = None\n        return AppendSink(",
-        "        return AppendSink(",
+        "storage/log.py",
+        "        self._appends = self._appends.retire()\n        self.retirement.forget_checkpoints()\n",
+        "        self.retirement.forget_checkpoints()\n",
     ),
     Mutant(
         "a follower whose disk failed keeps silent",

@@ -18,6 +18,7 @@ from chronik.cluster.load_plan import LoadMove, PlanLimits, Traffic, plan_moves
 from chronik.cluster.placement import Slot
 from chronik.log_lines import RepeatingLine
 from chronik.metadata.commands import Batch, Reassign
+from chronik.metadata.levels import LEVEL_REASSIGN_EPOCH
 from chronik.metadata.reassignment import is_moving
 from chronik.metadata.store import MetadataStore
 from chronik.metadata.values import Broker
@@ -131,19 +132,31 @@ class LoadBalancer:
         oldest = self._loop.time() - REST_SECONDS
         self._moved_at = {tp: at for tp, at in self._moved_at.items() if at > oldest}
 
+    def _command(self, move: LoadMove) -> Reassign:
+        """Refused if an operator's change, or another one, of the partition is on its way already."""
+        state = self._metadata.state
+        partition = state.partition(move.tp)
+        assert partition is not None  # `move` was planned in this turn
+        is_checked = state.level >= LEVEL_REASSIGN_EPOCH
+        return Reassign(
+            topic_id=state.topics[move.tp.topic].topic_id,
+            partition=move.tp.partition,
+            target=move.target,
+            partition_epoch=partition.partition_epoch if is_checked else None,
+        )
+
     async def _move(self, moves: list[LoadMove]) -> None:
         """Name the new preferred leaders; then let those lead that need not copy anything first."""
-        state = self._metadata.state
-        commands = [
-            Reassign(topic_id=topic.topic_id, partition=move.tp.partition, target=move.target)
-            for move in moves
-            if (topic := state.topics.get(move.tp.topic)) is not None
-        ]
+        commands = [self._command(move) for move in moves]
         for move in moves:
             self._moved_at[move.tp] = self._loop.time()
+        outcome = await self._metadata.submit(Batch(commands=tuple(commands)), timeout_s=SUBMIT_SECONDS_MAX)
+        for move, part in zip(moves, outcome.parts, strict=True):
+            if part.refused is not None:
+                log.info("%s stays where it is: %s", move.tp, part.refused.message)
+                continue
             self.moved["replica" if move.copies_data else "leader"] += 1
             log.info("%s moves to nodes %s: loads are uneven", move.tp, list(move.target))
-        await self._metadata.submit(Batch(commands=tuple(commands)), timeout_s=SUBMIT_SECONDS_MAX)
         changes = preferred_changes(self._metadata.state)
         if changes:
             await self._metadata.submit(Batch(commands=tuple(changes)), timeout_s=SUBMIT_SECONDS_MAX)

@@ -166,6 +166,8 @@ class Reassign(_Command, frozen=True, kw_only=True, tag="reassign"):
     partition: int
     target: tuple[NodeId, ...] | None
     """Preferred leader first; None gives a move up that is under way."""
+    partition_epoch: int | None = None
+    """Refused if the partition is in another one by now; None: whatever was changed meanwhile."""
 
 
 class SetConfigs(_Command, frozen=True, kw_only=True, tag="set_configs"):

@@ -23,6 +23,7 @@ __all__ = [
     "LEVEL_HTTP_USER",
     "LEVEL_LAST",
     "LEVEL_NODE_KEY",
+    "LEVEL_REASSIGN_EPOCH",
     "OWN_LEVELS",
     "UNREPORTED_LEVELS",
     "LevelRange",
@@ -36,8 +37,9 @@ LEVELS: Final = {
     2: (
         "0.2",
         "the metadata log says at which level the cluster is (`set_level`) and who should vote "
-        "(`set_voter`), and has named API keys (`put_api_key`) and remote logs (`set_remote_log`); HTTP "
-        "ports log in to brokers as themselves, nodes and the clients of nodes prove their own keys there",
+        "(`set_voter`), and has named API keys (`put_api_key`), remote logs (`set_remote_log`) and moves "
+        "that give way to others (`reassign`); HTTP ports log in to brokers as themselves, nodes and the "
+        "clients of nodes prove their own keys there",
     ),
 }
 """By level, the first release that knows it and what came with it."""
@@ -50,6 +52,8 @@ LEVEL_NODE_KEY: Final = 2
 """From here on every node proves its own key when it logs in, for the certificate that it was shown."""
 LEVEL_CLIENT_WARRANT: Final = 2
 """From here on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
+LEVEL_REASSIGN_EPOCH: Final = 2
+"""From here on every node refuses a `Reassign` that names another partition epoch than the present one."""
 LEVEL_FIRST: Final = min(LEVELS)
 """Also the level of a cluster whose metadata log records none."""
 LEVEL_LAST: Final = max(LEVELS)

@@ -214,11 +214,7 @@ class ClusterState:
 
     def _change_partition(self, command: c.ChangePartition, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
-        if command.partition_epoch != old.partition_epoch:
-            raise Refusal(
-                ErrorCode.invalid_update_version,
-                f"Partition epoch is {old.partition_epoch}, not {command.partition_epoch}.",
-            )
+        _check_epoch(old, command.partition_epoch)
         return self._put(topic, old, changed_partition(old, command, self.brokers))
 
     def _set_remote_log(self, command: c.SetRemoteLog, index: int) -> Iterable[e.Event]:
@@ -244,6 +240,8 @@ class ClusterState:
 
     def _reassign(self, command: c.Reassign, index: int) -> Iterable[e.Event]:
         topic, old = self._known_partition(command)
+        if command.partition_epoch is not None:
+            _check_epoch(old, command.partition_epoch)
         if command.target is None and not reassignment.is_moving(old):
             raise Refusal(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
         target = reassignment.original_of(old) if command.target is None else command.target
@@ -438,6 +436,14 @@ class ClusterState:
 
     def _replace(self, topic: Topic, **changes: Any) -> None:
         self.topics[topic.name] = msgspec.structs.replace(topic, **changes)
+
+
+def _check_epoch(partition: PartitionRegistration, expected: int) -> None:
+    if partition.partition_epoch != expected:
+        raise Refusal(
+            ErrorCode.invalid_update_version,
+            f"Partition epoch is {partition.partition_epoch}, not {expected}.",
+        )
 
 
 _APPLY: Final[Mapping[type, Callable[[ClusterState, Any, int], Iterable[e.Event]]]] = {

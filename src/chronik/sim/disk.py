@@ -159,7 +159,7 @@ class SimFile:
         disk = self._view.disk
         if disk.sync_failures and self._inode.dirty_count:
             disk.sync_failures -= 1
-            self._inode.fail_sync(disk.rng)
+            self._inode.fail_sync(disk.rng, self._view.now(), self._view.moment())
             raise OSError(errno.EIO, "input/output error", str(self._path))
         self._inode.sync(self._view.now(), self._view.moment())
 

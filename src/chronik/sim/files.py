@@ -8,7 +8,7 @@ device in any order and may be torn, names in the order in which they were made.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import PurePath
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -47,6 +47,11 @@ class _Unsynced(Generic[C]):
             while self._syncs and self._syncs[-1][0] >= until:
                 self._syncs.pop()
             self._syncs.append((until, len(self._changes)))
+
+    def drop_open(self, is_dropped: Callable[[], bool]) -> None:
+        """Forget some of the changes that no sync is asked to save, as if they had never been made."""
+        saved = self._syncs[-1][1] if self._syncs else 0
+        self._changes[saved:] = [one for one in self._changes[saved:] if not is_dropped()]
 
     def take_saved(self, now: float) -> list[C]:
         """What is safe by now and was not before."""
@@ -175,12 +180,13 @@ class Inode:
     def hasten(self, now: float, factor: float) -> None:
         self._unsynced.hasten(now, factor)
 
-    def fail_sync(self, rng: random.Random) -> None:
-        """A failed sync: as in a real kernel, pages count as clean though the device may not have them."""
-        self._save(inf)
-        for change in self._unsynced.take_all(inf):
-            if rng.random() < 0.5:
-                _apply(self._durable, change)
+    def fail_sync(self, rng: random.Random, now: float = 0.0, until: float = 0.0) -> None:
+        """A failed sync: as in a real kernel, pages count as clean though the device may not have them.
+
+        What it has is durable at the moment `until`. A name that was synced just before is so by then.
+        """
+        self._unsynced.drop_open(lambda: rng.random() >= 0.5)
+        self.sync(now, until)
 
     def lose_power(self, rng: random.Random, now: float = inf) -> str:
         """Keep what the device happens to have written. Returns a word for the trace."""

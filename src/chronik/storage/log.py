@@ -359,6 +359,7 @@ class PartitionLog:
             self._retired = [segment for segment in self._retired if segment is not self.segments[-1]]
             invariant(gone.written_bytes == 0, f"{self.tp}: a segment behind the durable end was written")
         self.log_end_offset = offset
+        self._file_work.note_cut(offset)
         self.relaxed.cut(offset)
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):

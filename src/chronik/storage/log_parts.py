@@ -137,6 +137,10 @@ class FileWork:
         self.kept_end = min(self.kept_end, cut_at) if self.waiting else cut_at
         self.waiting.append(work)
 
+    def note_cut(self, offset: int) -> None:
+        """The log was cut in memory alone: what comes behind `offset` now has other places in the file."""
+        self.kept_end = min(self.kept_end, offset)
+
     def begin(self) -> None:
         waiting, self.waiting = self.waiting, []
         self.kept_end = 0

@@ -34,8 +34,9 @@ from chronik.storage.store import (
     log_states,
     sync_logs,
 )
+from chronik.storage.unsaved_end import save_end
 from chronik.storage.wal import Wal
-from chronik.storage.wal_format import Damage, WalEntry, WalEntryKind, WalScanner, first_round
+from chronik.storage.wal_format import ANY_ROUND, Damage, WalEntry, WalEntryKind, WalScanner, first_round
 from chronik.storage.wal_queue import RESTART_GAP
 from chronik.storage.wal_writer import WalFile
 
@@ -117,19 +118,24 @@ class _Recovery:
                 # A process that was killed leaves entries that are not synced. They are applied to segments
                 # now, so they must survive a power loss before the next checkpoint.
                 file.sync()
+                next_round = partial(first_round, self.disk, paths[place + 1 :])
                 scanner = WalScanner(
                     path.name,
                     file.read_at,
                     file.size(),
                     sequence,
                     is_last_file=place == len(paths) - 1,
-                    next_round=partial(first_round, self.disk, paths[place + 1 :]),
+                    next_round=next_round,
                 )
+                saved_round = next_round(max(sequence, from_sequence - 1))
                 first = -1
                 for entry in scanner.entries(lambda header: header.sequence >= from_sequence):
                     if first < 0:
                         first = entry.header.sequence
                     if entry.header.sequence >= from_sequence:
+                        if entry.header.round >= saved_round:
+                            save_end(file, sequence)
+                            saved_round = ANY_ROUND
                         self._apply(entry)
                 if scanner.torn_at is not None:
                     # Remove the torn round for good: its sequence numbers are used again. Once another file

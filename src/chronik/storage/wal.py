@@ -110,7 +110,7 @@ class Wal:
         """Whether the round under way syncs everything before it."""
         self._sync_within = 0.0
         self._is_held = False
-        """Whether the next round waits for the sync under way."""
+        """Whether the next round waits for the sync under way, or for another one behind it."""
         self._unsynced = Unsynced()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._doubt_timer: asyncio.TimerHandle | None = None
@@ -235,6 +235,9 @@ class Wal:
         is_idle = self._unsynced.is_idle
         if not is_idle and self._must_wait():
             self._is_held = True
+            self._begin_sync()
+            if not self._unsynced.is_written:  # all that is written is synced before the next round begins
+                queue.begin_number()
             return
         taken = queue.take()
         if taken is None:
@@ -247,21 +250,19 @@ class Wal:
         buffers: list[Buffer] = []
         for entry in entries:
             buffers += entry[:2]
-        former = writer.leave_full(size)
-        if former is not None and (is_idle or not self._unsynced):
-            self._close_file(former)
-            former = None
-        is_strict = not taken.sync_within
+        if not writer.fits(size) and (full := writer.give_up()) is not None:
+            self._close_file(full)
         self._sync_within = taken.sync_within
-        self._is_round_synced = is_strict or former is not None
+        self._is_round_synced = not taken.sync_within
         first_sequence = entries[0].sequence
         # What the sync has to take along counts too.
         more = 0 if is_idle or not self._is_round_synced else self._unsynced.all_bytes
         is_small = size + more <= INLINE_BYTES_MAX
         # Zeros are for small rounds that follow. Data that waits would overwrite them, and wait for them.
         zero_ahead = size <= INLINE_BYTES_MAX and not queue.count
+        is_synced = self._is_round_synced
         work = partial(
-            writer.write, former, buffers, size, first_sequence, zero_ahead=zero_ahead, is_synced=is_strict
+            writer.write, buffers, size, first_sequence, zero_ahead=zero_ahead, is_synced=is_synced
         )
         inline = self._inline if self._is_round_synced else self._inline_relaxed
         if is_small and self._disk.is_local and inline.may(self._disk.clock()):
@@ -270,10 +271,11 @@ class Wal:
             self._disk.submit(IoThread.WAL, work, self._round_done)
 
     def _must_wait(self) -> bool:
-        """Whether the next round has to sync, while a sync is under way."""
-        queue = self._queue
-        is_synced = queue.is_next_strict or not self._writer.fits(queue.next_bytes)
-        return is_synced and self._unsynced.is_syncing
+        """Whether something has to be synced before the next round begins."""
+        queue, unsynced = self._queue, self._unsynced
+        if not self._writer.fits(queue.next_bytes):
+            return bool(unsynced)  # a full file is synced before there is another one
+        return queue.is_next_strict and unsynced.is_syncing
 
     def _run_inline(self, work: Callable[[], tuple[File, int]], inline: Inline) -> None:
         """A small round: handing it to a thread and back would take longer than to do it."""
@@ -412,7 +414,7 @@ class Wal:
         self.stats.relaxed_sync_seconds.observe(clock() - started)
         self._tell_synced(self._unsynced.take_synced(), number)
         if not self._unsynced and not self._in_round:
-            self._queue.note_synced()
+            self._queue.begin_number()
         if self._is_held:
             self._is_held = False
             self._start_round()

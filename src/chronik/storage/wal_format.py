@@ -107,11 +107,12 @@ def decode_header(data: bytes, position: int = 0) -> EntryHeader | None:
 
 ReadAt = Callable[[int, int], bytes]
 _NO_ROUND: Final = -1
-_ANY_ROUND: Final = 1 << 64
+ANY_ROUND: Final = 1 << 64
+"""Higher than the number of any round."""
 
 
 def _any_round(_after_sequence: int) -> int:
-    return _ANY_ROUND
+    return ANY_ROUND
 
 
 def first_round(disk: Disk, paths: Iterable[Path], after_sequence: int) -> int:

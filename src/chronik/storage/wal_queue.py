@@ -44,6 +44,8 @@ round is cut off; should the disk lose the cut, its entries must not look newer 
 GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
 """Data in relaxed rounds of one number, after which a round is synced like any other. Recovery takes an entry
 that it cannot read for one that was never synced, and ends there, where no higher number follows."""
+RENUMBERED_MAX: Final = 256
+"""Most entries that get another number at once: the loop stands still meanwhile."""
 _METADATA: Final = METADATA_TOPIC_ID.bytes
 
 
@@ -212,10 +214,25 @@ class WalQueue:
         self._planned.append(planned)
         return planned
 
-    def note_synced(self) -> None:
-        """Everything that was taken is synced."""
-        if not self._planned:
+    def begin_number(self) -> None:
+        """Everything that was taken is synced before the next round is: that one need not share its number.
+
+        Planned rounds have their numbers in all of their headers. They get others if that is little work.
+        """
+        planned = self._planned
+        if not planned:
             self._former = None
+        elif planned[0].number == self._last_round and self.data_count <= RENUMBERED_MAX:
+            for each in planned:
+                each.number += ROUND_STEP
+                each.entries = [
+                    entry._replace(header=with_position(entry.header, entry.sequence, each.number))
+                    for entry in each.entries
+                ]
+            self._next_round += ROUND_STEP
+            last = planned[-1]
+            self._group_bytes = sum(each.size_bytes for each in planned if each.number == last.number)
+            self._group_bytes -= last.size_bytes
 
     @property
     def is_next_strict(self) -> bool:
@@ -266,6 +283,8 @@ class WalQueue:
         self._last_sequence = taken.entries[-1].sequence
         if not self._planned:
             self._next_sequence = self._last_sequence + SEQUENCE_STEP
+        elif not taken.sync_within and self._planned[0].number == taken.number:
+            self.begin_number()  # metadata joined a relaxed round: it is synced now, as all before it
         for found in taken.cuts:
             found(self.next_sequence)
         return taken

@@ -55,16 +55,8 @@ class WalWriter:
         """Whether a round of this size goes into the same file as the one before it."""
         return self.file is None or self._position + size <= self._file_bytes
 
-    def leave_full(self, size: int) -> File | None:
-        """The file, if a round of this size does not fit any more: the round begins another one."""
-        if self.fits(size):
-            return None
-        former, self.file = self.file, None
-        return former
-
     def write(
         self,
-        former: File | None,
         buffers: list[Buffer],
         size: int,
         first_sequence: int,
@@ -72,15 +64,7 @@ class WalWriter:
         zero_ahead: bool,
         is_synced: bool,
     ) -> tuple[File, int]:
-        """Blocking: write a round, and sync it if `is_synced`.
-
-        `former` was left with rounds that are not synced. They are before anything is in the next file.
-        """
-        if former is not None:
-            try:
-                former.sync()
-            finally:
-                former.close()
+        """Blocking: write a round, and sync it if `is_synced`."""
         is_fresh = self.file is None
         file = self._open(first_sequence) if self.file is None else self.file
         try:
@@ -126,7 +110,7 @@ class WalWriter:
             self.spares.request()
 
     def give_up(self) -> File | None:
-        """What stands in the file is unknown: the next round begins another one."""
+        """The file is full, or what stands in it is unknown: the next round begins another one."""
         file, self.file = self.file, None
         return file
 

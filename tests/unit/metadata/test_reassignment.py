@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,6 +117,17 @@ def test_a_new_target_replaces_the_old_one() -> None:
     assert (moving.replicas, moving.adding, moving.removing) == ((5, 2, 3, 1), (5,), (1,))
     cluster.do(move(1, 2, 3))
     assert (cluster.partition().replicas, cluster.partition().adding) == ((1, 2, 3), ())
+
+
+def test_a_move_that_was_planned_for_another_partition_epoch_is_refused() -> None:
+    cluster = Cluster(5)
+    cluster.do(orders())
+    planned = msgspec.structs.replace(move(5, 2, 3), partition_epoch=cluster.partition().partition_epoch)
+    assert cluster.do(move(4, 2, 3)).refused is None
+    assert cluster.refused(planned) == ErrorCode.invalid_update_version
+    assert cluster.partition().adding == (4,)
+    cluster.do(msgspec.structs.replace(planned, partition_epoch=cluster.partition().partition_epoch))
+    assert cluster.partition().adding == (5,)
 
 
 @pytest.mark.parametrize(

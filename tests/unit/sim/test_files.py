@@ -83,6 +83,18 @@ def test_a_failed_sync_leaves_pages_that_no_later_sync_writes() -> None:
     assert left == {b"", b"b" * 5}
 
 
+def test_a_sync_that_fails_later_leaves_nothing_before_then() -> None:
+    """Of a call under way nothing may be on the disk that comes after what the call did first."""
+    for seed in SEEDS:
+        inode = Inode()
+        inode.write(0, b"early", 0.0)
+        inode.sync(0.0, 1.0)
+        inode.write(0, b"later", 2.0)
+        inode.fail_sync(random.Random(seed), 0.0, 3.0)
+        inode.lose_power(random.Random(seed), 1.5)
+        assert inode.read(0, 5) == b"early"
+
+
 def test_names_are_safe_after_their_directory_was_synced() -> None:
     left = set()
     for seed in SEEDS:

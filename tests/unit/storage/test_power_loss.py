@@ -13,7 +13,7 @@ from chronik.model import StorageError
 from chronik.sim.disk import DiskView, SimDisk
 from chronik.sim.loop import SimLoop
 from chronik.sim.process import Process
-from chronik.storage import reading
+from chronik.storage import reading, wal_queue
 from chronik.storage.disk import IoThread
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.recovery import open_store
@@ -124,6 +124,51 @@ def test_what_recovery_brought_back_survives_also_when_a_sync_had_failed(seed: i
     assert found[:2] == [b"first", b"second"]
     machine.disk.lose_power()
     assert machine.run(values) == found
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("crash_at_start", range(3, 15))
+def test_recovery_does_not_rely_on_pages_that_a_failed_sync_left_in_memory(
+    seed: int, crash_at_start: int
+) -> None:
+    """They can be read and count as clean, but no disk has them. There is no checkpoint: if segments had more
+    than the WAL, that would look as if it had lost records, and the node would refuse to start."""
+    machine = Machine(seed)
+
+    async def fail_one(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, b"0")
+        for number in range(1, 4):
+            append(log, b"%d" % number)
+        machine.disk.sync_failures = 1
+        await store.wal.drained()
+        assert log.log_end_offset == 1, "the round failed"
+
+    machine.run(fail_one)
+    machine.run(values, crash_at_start=crash_at_start)
+    machine.disk.lose_power()
+    found = machine.run(values)
+    assert found == [b"%d" % number for number in range(len(found))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("crash_at_start", range(3, 12))
+def test_recovery_cuts_no_file_for_pages_that_a_failed_sync_left_in_memory(
+    seed: int, crash_at_start: int
+) -> None:
+    machine = Machine(seed)
+    old_log(machine)
+
+    async def fail_one(store: LogStore) -> None:
+        await append_durably(store, open_orders(store), b"a WAL file of its own")
+        machine.disk.sync_failures = 1
+        drop_from_3(open_orders(store))
+        await store.wal.drained()
+
+    machine.run(fail_one)
+    machine.run(offsets_and_values, crash_at_start=crash_at_start)
+    machine.disk.lose_power()
+    assert machine.run(offsets_and_values) in ([*OLD, (5, b"a WAL file of its own")], OLD[:3])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -293,6 +338,37 @@ def test_a_checkpoint_counts_nothing_that_segments_lack(seed: int) -> None:
         assert log.flushed_offset >= 9
 
     machine.run(fill)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cut_that_a_failed_round_put_off_takes_nothing_that_was_written_since(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for a place in the file, which belongs to an earlier offset by then."""
+    monkeypatch.setattr(wal_queue, "ROUND_BYTES_MAX", 1000)
+    machine = Machine(seed, StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=1 << 20)))
+    kept = [b"0", *(b"%d" % number + bytes(900) for number in range(1, 6))]
+
+    async def fill(store: LogStore) -> None:
+        log = open_orders(store)
+        await append_durably(store, log, kept[0])
+        await store.flusher.flushed()
+        for number in range(1, 6):
+            append(log, b"small %d" % number)
+        log.truncate(4)
+        machine.disk.sync_failures = 1
+        await store.wal.drained()
+        assert log.log_end_offset == 1, "the round failed, and the cut waits"
+        for value in kept[1:]:
+            append(log, value)
+        append(log, b"gone")
+        machine.disk.slowness = 5000.0  # the file is written while the next cut waits, too
+        log.truncate(6)
+        await store.wal.drained()
+        await store.stop()
+
+    machine.run(fill)
+    assert machine.run(values) == kept
 
 
 def test_a_checkpoint_that_is_given_up_does_not_end_the_next_one() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from chronik.storage import unsynced, wal_queue
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.store import LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
-from chronik.storage.wal_format import WalScanner
+from chronik.storage.wal_format import WalEntryKind, WalScanner
 from tests.unit.storage.support import TOPIC_ID, TP, append, append_durably, open_orders, read_values
 from tests.unit.storage.test_power_loss import OPTIONS, Machine
 
@@ -386,6 +388,54 @@ def test_a_log_in_doubt_can_be_cut(seed: int, change: Callable[[PartitionLog], N
     assert machine.run(values) == [*[b"first", b"1", b"2", b"3"][:left], b"after"]
 
 
+def rounds_of(store: LogStore, path: Path) -> list[int]:
+    """Of each append in a file of the WAL, the number of its round."""
+    file = store.disk.open(path)
+    scanner = WalScanner("", file.read_at, file.size(), -1, is_last_file=True)
+    return [entry.header.round for entry in scanner.entries() if entry.header.kind == WalEntryKind.APPEND]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rot_at_the_end_of_a_full_file_costs_nothing_behind_it(seed: int) -> None:
+    """A full file is synced before the next one begins, whose higher number says so."""
+    machine = Machine(seed, OPTIONS)
+
+    async def fill(store: LogStore) -> None:
+        log = await named(store)
+        while len(store.wal.files) < 4:
+            for number in range(3):
+                append(log, b"%d" % number * 50)
+            await store.wal.drained()
+        for former, following in pairwise(store.wal.files[:3]):
+            assert rounds_of(store, former.path)[-1] < rounds_of(store, following.path)[0]
+
+    machine.run(fill)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_waits_for_a_sync_has_another_number_than_what_that_syncs(seed: int) -> None:
+    machine = Machine(seed, LARGE)
+
+    async def fill(store: LogStore) -> None:
+        log, other = await named(store), strict(store)
+        await append_durably(store, other, b"named")
+        await append_durably(store, log, b"relaxed")
+        machine.disk.slowness = 1000.0
+        synced = asyncio.ensure_future(store.wal.synced())
+        await asyncio.sleep(0.001)
+        append(other, b"behind it")
+        await asyncio.sleep(0.001)
+        assert not synced.done()
+        append(log, b"with that")
+        machine.disk.slowness = 1.0
+        await store.wal.drained()
+        await synced
+        *_, before, one, two = rounds_of(store, store.wal.files[-1].path)
+        assert before < one == two
+
+    machine.run(fill)
+
+
 def test_relaxed_rounds_share_a_number_until_they_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A higher number says that what is before it was synced: recovery takes a hole there for damage."""
     monkeypatch.setattr(wal_queue, "GROUP_BYTES_MAX", 3000)
@@ -400,9 +450,7 @@ def test_relaxed_rounds_share_a_number_until_they_are_synced(monkeypatch: pytest
         await append_durably(store, log, b"behind a sync")
         for _ in range(8):
             await append_durably(store, log, bytes(900))
-        file = store.disk.open(store.wal.files[-1].path)
-        scanner = WalScanner("", file.read_at, file.size(), -1, is_last_file=True)
-        numbers.extend(entry.header.round for entry in scanner.entries() if entry.header.kind == 1)
+        numbers.extend(rounds_of(store, store.wal.files[-1].path))
 
     machine.run(fill)
     first, *rest = [numbers.count(number) for number in sorted(set(numbers))]

@@ -19,8 +19,8 @@ FIRST = 7
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("data"), st.integers(0, 2 * ROUND_BYTES)),
-        st.tuples(st.sampled_from(["metadata", "take", "cut", "clear"]), st.just(0)),
+        st.tuples(st.sampled_from(["data", "relaxed data"]), st.integers(0, 2 * ROUND_BYTES)),
+        st.tuples(st.sampled_from(["metadata", "take", "cut", "sync", "clear"]), st.just(0)),
     ),
     max_size=60,
 )
@@ -41,8 +41,10 @@ class Model:
         self.added = {DATA: 0, METADATA: 0}
         self.written: list[EntryHeader] = []
         self.lost: set[tuple[bytes, int]] = set()
-        self.may_share = False
-        """Whether a round failed and none with a higher number was taken since."""
+        self.is_synced = True
+        """Whether everything that was taken is synced."""
+        self.is_strict = False
+        """Whether the round that was taken last is synced, unless it fails."""
         self.cuts: list[tuple[int, int, int]] = []
         """For each cut: its sequence number, data entries added before it was asked for, and metadata
         entries added before it was found."""
@@ -51,10 +53,10 @@ class Model:
         self.woken += 1
         self.queue.is_awake = True
 
-    def add(self, topic_id: bytes, size: int = 0) -> None:
+    def add(self, topic_id: bytes, size: int = 0, sync_within: float = 0.0) -> None:
         number = self.added[topic_id]
         self.added[topic_id] = number + 1
-        self.queue.add(WalEntryKind.APPEND, topic_id, 0, number, bytes(size), Sink(), number)
+        self.queue.add(WalEntryKind.APPEND, topic_id, 0, number, bytes(size), Sink(), number, sync_within)
 
     def cut(self) -> None:
         data = self.added[DATA]
@@ -62,12 +64,21 @@ class Model:
 
     def clear(self) -> None:
         gone = self.queue.clear()
-        self.may_share = True
+        self.is_synced = self.is_strict = False
         self.lost |= {(header.topic_id, header.offset) for header in headers(gone)}
         assert not self.queue.count
         assert not self.queue.waiting()
 
+    def sync(self) -> None:
+        self.queue.begin_number()
+        self.is_synced = True
+
     def take(self) -> None:
+        """What was added since the last one was taken came while that was under way."""
+        self.is_synced = self.is_synced or self.is_strict
+        self._take()
+
+    def _take(self) -> None:
         waiting = [header.offset for header in headers(self.queue.waiting()) if header.topic_id == METADATA]
         taken = self.queue.take()
         if taken is None:
@@ -80,9 +91,10 @@ class Model:
         assert [entry.sequence for entry in taken.entries] == [header.sequence for header in found]
         self._check_size(taken, len(waiting))
         last = self.written[-1].round if self.written else -1
-        assert taken.number > last or (self.may_share and taken.number == last)
-        self.may_share = self.may_share and taken.number == last
+        assert taken.number > last if self.is_synced else taken.number == last
+        self.is_synced = False
         self.written += found
+        self.is_strict = not taken.sync_within
 
     def _check_size(self, taken: Round, metadata: int) -> None:
         sizes = [len(entry.payload) + ENTRY_HEADER_BYTES for entry in taken.entries]
@@ -120,10 +132,14 @@ def test_rounds_are_in_order_and_cuts_divide_them(steps: list[tuple[str, int]]) 
                     model.add(DATA, size)
                 case "metadata":
                     model.add(METADATA)
+                case "relaxed data":
+                    model.add(DATA, size, 1.0)
                 case "take":
                     model.take()
                 case "cut":
                     model.cut()
+                case "sync" if model.written:
+                    model.sync()
                 case "clear" if model.written:  # a round failed: so one was taken
                     model.clear()
         while model.queue.count:
