@@ -84,6 +84,7 @@ def test_refusals_and_changes_of_both_doors_are_there(tmp_path: Path) -> None:
             ("User:admin", "POST", "/admin/create-topic mine"),
             ("User:admin", "POST", f"/admin/create-topic {TOPIC}"),
             ("User:admin", "POST", f"/admin/topics/{TOPIC}/messages"),
+            ("User:admin", "POST", "/subjects/orders-of-ada-value/versions"),
             ("User:admin", "create_topics", "made-by-admin"),
             ("User:admin", "login", "/session"),
             ("User:admin", "logout", "/session"),

@@ -22,9 +22,6 @@ async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> 
     connection, client, points = ctx.connection, telemetry_client(ctx), None
     try:
         telemetry.subscribe(services.state.client_metrics)
-        connection.pushes_until_ms = telemetry.pace(
-            connection.pushes_until_ms, request.client_instance_id, client, services.now_ms()
-        )
         telemetry.admit(
             request.client_instance_id,
             client,
@@ -33,6 +30,10 @@ async def push_telemetry(request: PushTelemetryRequest, ctx: RequestContext) -> 
             codec=request.compression_type,
             size=len(request.metrics),
             now_ms=services.now_ms(),
+        )
+        # After Kafka's own refusals, which are those that a client knows what to do about.
+        connection.pushes_until_ms = telemetry.pace(
+            connection.pushes_until_ms, request.client_instance_id, client, services.now_ms()
         )
         if request.metrics:
             metrics, worked = bytes(request.metrics), partial(charge_work, ctx)
