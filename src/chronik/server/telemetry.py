@@ -51,7 +51,7 @@ _ASK_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_co
 PUSH_MS: Final = 1_000
 """How long after each other pushes of one connection are taken, unless a subscription wants them sooner."""
 PUSHES_AT_ONCE: Final = 20
-"""A client that ends pushes once more, however short ago its last push was; several may share a connection."""
+"""A client that ends pushes once more, however short ago its last one was; several may share a connection."""
 READS_WAITING_MAX: Final = 16
 """Pushes that wait to be read, each up to `TELEMETRY_BYTES_MAX`."""
 _RESERVED: Final = (uuid.UUID(int=0), uuid.UUID(int=1))
