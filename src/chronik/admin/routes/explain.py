@@ -21,6 +21,7 @@ from chronik.admin.explaining import (
     facts_here,
 )
 from chronik.admin.needs import BY_NODE, on_topic
+from chronik.admin.peers import understood
 from chronik.admin.routes.topics import known_topic
 from chronik.client.transactions import Transactions
 from chronik.metadata.commands import RemoteLog
@@ -258,6 +259,6 @@ async def _ask(
         answer: Any = await context.peers.ask(
             node_id, "POST", "/_node/explain", question, timeout_s=ASK_SECONDS, authorization=authorization
         )
-        return msgspec.convert(answer, ReplicaFacts), None
+        return understood(node_id, answer, ReplicaFacts), None
     except (Unavailable, HttpError, RequestError) as error:
         return None, str(error)
