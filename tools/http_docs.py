@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -22,7 +23,7 @@ Made by `python tools/check_docs.py --write` from the endpoints themselves. Ever
 and `/docs`; the console is at `/`.
 
 - Errors are JSON: `{"code": "topic_already_exists", "message": "Topic 'orders' already exists."}` with a fitting 4xx or 5xx status.
-- Bodies are JSON of at most 1 MiB; unknown fields are refused, so a typing mistake is noticed.
+- Bodies are JSON of at most 1 MiB; unknown fields are refused, so a typing mistake is noticed. An `int32` is a whole number of 32 bits; one that does not fit gets 400.
 - **Key.** Calls marked *change* need the API key (`CHRONIK_ADMIN_API_KEY`) as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
   Without a key set they work only while the node listens on loopback. Calls marked *data* show records: they need the key wherever one is set.
 - **Rights.** With `authorizer=true` every call needs a login: the key, which may do everything, a user's name and password
@@ -136,9 +137,25 @@ def _fields(place: str, kind: Any) -> Iterator[tuple[str, str, str, str]]:
         default = "required" if field.required else ""
         if field.default is not msgspec.NODEFAULT:
             default = f"`{msgspec.json.encode(field.default).decode()}`"
-        named = getattr(field.type, "__name__", "") if isinstance(field.type, type) else str(field.type)
-        shown = named.replace("typing.", "").replace("NoneType", "null").replace("|", "or")
-        yield place, field.encode_name, shown, default
+        yield place, field.encode_name, _kind(field.type), default
+
+
+def _kind(kind: Any) -> str:
+    """A field's type as JSON's readers know it."""
+    arguments = get_args(kind)
+    match get_origin(kind):
+        case None:
+            if kind in (NoneType, ...):
+                return "null" if kind is NoneType else "..."
+            return str(getattr(kind, "__name__", kind))
+        case origin if origin is Annotated:
+            return f"int{arguments[1].le.bit_length() + 1}"  # Int16, Int32 and Int64 are all there are
+        case origin if origin is Literal:
+            return " or ".join(f"`{msgspec.json.encode(one).decode()}`" for one in arguments)
+        case origin if origin in (Union, UnionType):
+            return " or ".join(map(_kind, arguments))
+        case origin:
+            return f"{origin.__name__}[{', '.join(map(_kind, arguments))}]"
 
 
 def metrics_page() -> str:

@@ -152,7 +152,9 @@ class AdminApp:
         for route, endpoint in self._routes:
             match, child = route.matches(scope if endpoint.dialect is None else escaped)
             if match is Match.FULL:
-                names = child["path_params"]
+                names: Mapping[str, str] = child["path_params"]
+                if endpoint.dialect is None or escaped is scope:
+                    return endpoint, names
                 return endpoint, {name: value.replace(_SLASH, "/") for name, value in names.items()}
             if match is Match.PARTIAL:
                 allowed.append(endpoint.method)

@@ -17,6 +17,7 @@ import msgspec
 
 from chronik.admin.context import AdminContext
 from chronik.admin.errors import HttpError
+from chronik.admin.peers import understood
 from chronik.model import NodeId, Unavailable
 from chronik.server.last_pushes import RECENT_MAX, LastPush
 from chronik.server.otlp import POINTS_BYTES_MAX
@@ -119,7 +120,7 @@ async def gather(
                     pushes.add(pushes_here(context, wanted))
                 else:
                     pushes.add(await _ask(context, node_id, wanted, authorization))
-            except (Unavailable, HttpError, msgspec.ValidationError) as error:
+            except (Unavailable, HttpError) as error:
                 pushes.silent_nodes[str(node_id)] = str(error)
 
     await asyncio.gather(*map(ask, node_ids))
@@ -153,7 +154,7 @@ async def _ask(
         authorization=authorization,
         answer_bytes_max=NODE_ANSWER_BYTES_MAX,
     )
-    return msgspec.convert(answer, NodeClients)
+    return understood(node_id, answer, NodeClients)
 
 
 def _with_values(clients: list[ClientView], room: int) -> list[ClientView]:

@@ -81,7 +81,7 @@ def failure_of(error: Exception) -> tuple[int, Failure]:
         case Unavailable():
             return 503, Failure("unavailable", sentence(str(error)))
         case StorageError():
-            return 500, Failure("storage_error", sentence(str(error)))
+            return 503, Failure("storage_error", sentence(str(error)))
         case TimeoutError():
             return 504, Failure("timed_out", "The request was not finished in time.")
         case _:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import h11
 import msgspec
@@ -17,7 +17,9 @@ from chronik.metadata.state import ClusterState
 from chronik.model import NodeId, Unavailable
 from chronik.server.node_signature import NodeSignature
 
-__all__ = ["HTTP_ENDPOINT", "HttpPeers", "request_json"]
+__all__ = ["HTTP_ENDPOINT", "HttpPeers", "request_json", "understood"]
+
+T = TypeVar("T")
 
 HTTP_ENDPOINT: Final = "http"
 """Name of the HTTP port among the endpoints a broker registers."""
@@ -84,6 +86,14 @@ class HttpPeers:
         if failure is not None:
             raise HttpError(status, failure.code, f"Node {node_id}: {failure.message}")
         return answer
+
+
+def understood(node_id: NodeId, answer: object, kind: type[T]) -> T:
+    """What a node answered, which may run another release; Unavailable if it is something else."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"node {node_id} answers something else: {error}") from None
 
 
 async def request_json(

@@ -125,7 +125,7 @@ def add(
             raise CommandFailed(str(error)) from None
     run(servers, lambda cluster: create_acls(cluster, bindings))
     for binding in bindings:
-        print(binding)
+        say(str(binding))
 
 
 def list_(
@@ -171,7 +171,7 @@ def remove(
         wanted = _filter(user, resource, pattern if resource is not None else PatternType.ANY, operation)
         gone += run(servers, lambda cluster, wanted=wanted: delete_acls(cluster, wanted))  # type: ignore[misc]
     for binding in gone:
-        print(binding)
+        say(str(binding))
     print(f"{counted(len(gone), 'ACL')} removed")
 
 

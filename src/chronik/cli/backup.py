@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +19,7 @@ from chronik.cli.client import (
     run,
 )
 from chronik.cli.http import HttpUrl, with_http
+from chronik.cli.printable import complain, say
 from chronik.cli.settings import CONFIG_OPTION
 from chronik.words import counted, human_bytes
 
@@ -164,7 +164,7 @@ def verify(
         print_json({**_row(manifest), "files": pieces, "problems": found})
     else:
         for problem in found:
-            print(problem)
+            say(problem)
         state = counted(len(found), "problem") if found else "no damage"
         print(f"backup {manifest.backup_id}: {counted(pieces, 'file')}, {described(manifest)}: {state}")
     if found:
@@ -219,7 +219,7 @@ def put_shown(
 
     async def work(cluster: Cluster) -> None:
         for sentence in await make_topics(cluster, manifest, names, go_on=go_on):
-            print(f"chronik: {sentence}", file=sys.stderr)
+            complain(f"chronik: {sentence}")
         await put_shape(http, manifest)
         with progress("restoring", manifest.size_bytes, unit="bytes") as show:
             await put_records(cluster, http, folder, manifest, names, show)

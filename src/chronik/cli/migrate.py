@@ -29,7 +29,7 @@ from chronik.cli.migrate_sides import (
     wanted_topics,
     with_both,
 )
-from chronik.cli.printable import say
+from chronik.cli.printable import complain, say
 from chronik.words import counted
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def run_mirror(
             raise CommandFailed("; ".join(found))
         replicas = await replicas_of(new, replication_factor)
         for said in await make_topics(new, wanted, replicas):
-            print(said)
+            say(said)
         properties = properties_of(source, source_config, servers, chosen, readers, replicas, wanted)
         mirror = await asyncio.to_thread(MirrorMaker, kafka, properties, log, heap_mib)
         try:
@@ -190,7 +190,6 @@ def config(
 
       bin/connect-mirror-maker.sh mirror.properties
     """
-    import sys
 
     from chronik.cli.migrate_topics import make_topics, refuse_same_cluster
 
@@ -201,7 +200,7 @@ def config(
         wanted = await wanted_topics(old, chosen)
         replicas = await replicas_of(new, replication_factor)
         for said in await make_topics(new, wanted, replicas):
-            print(said, file=sys.stderr)
+            complain(said)
         return properties_of(source, source_config, servers, chosen, readers, replicas, wanted)
 
     print(migrate_config.as_text(with_both(source, source_config, servers, work)), end="")

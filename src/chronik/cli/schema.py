@@ -12,6 +12,7 @@ import typer
 
 from chronik.cli.client import AsJson, Bootstrap, CommandFailed, print_json, print_table
 from chronik.cli.http import HttpUrl, with_http
+from chronik.cli.printable import printable, say
 
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False)]
 SchemaFile = Annotated[
@@ -111,7 +112,8 @@ def get(
         return
     text = found["schema"]
     is_json = found.get("schemaType", "AVRO") != "PROTOBUF"
-    typer.echo(json.dumps(json.loads(text), indent=2, ensure_ascii=False) if is_json else text.rstrip("\n"))
+    shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False) if is_json else text.rstrip("\n")
+    print(printable(shown) if sys.stdout.isatty() else shown)  # a file gets it as it is
 
 
 def register_(
@@ -152,10 +154,10 @@ def check(
     path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
     found: dict[str, Any] = with_http(url, servers, lambda http: http.post(path, body))
     if found["is_compatible"]:
-        print(f"the schema is compatible with those of {subject}")
+        say(f"the schema is compatible with those of {subject}")
         return
     for one in found["messages"]:
-        print(one)
+        say(one)
     raise typer.Exit(1)
 
 
@@ -180,7 +182,7 @@ def delete(
     path = f"/subjects/{_quoted(subject)}{of_version}?permanent={str(permanent).lower()}"
     found = with_http(url, servers, lambda http: http.request("DELETE", path, None))
     numbers = found if isinstance(found, list) else [found]
-    print(f"deleted of {subject}: version {', '.join(map(str, numbers))}")
+    say(f"deleted of {subject}: version {', '.join(map(str, numbers))}")
 
 
 def _quoted(name: str) -> str:

@@ -170,12 +170,12 @@ class _Shell:
         name, _, rest = text.partition(" ")
         if name == ".tables":
             await self._load_tables()
-            print("\n".join(self._tables) or "no topics yet")
+            say("\n".join(self._tables) or "no topics yet")
         elif name == ".columns":
             await self._load_tables()
             if rest.strip() not in self._tables:
                 raise CommandFailed(f"there is no topic {rest.strip()!r}; .tables lists them")
-            print("\n".join(self._tables[rest.strip()]))
+            say("\n".join(self._tables[rest.strip()]))
         elif name == ".explain":
             say((await self._http.post("/_sql/explain", {"query": rest.rstrip(";")}))["plan"])
         else:

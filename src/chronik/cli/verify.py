@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from chronik.cli.printable import say
 from chronik.model import ChronikError
 from chronik.words import counted
 
@@ -80,7 +81,7 @@ def verify(
         print(json.dumps({**shown, "findings": [finding.as_dict() for finding in findings]}))
     else:
         for finding in findings:
-            print(finding)
+            say(str(finding))
         read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
         if len(nodes) > 1:
             read = f"{len(nodes)} nodes, {read}"

@@ -54,11 +54,17 @@ class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def list(self, states: Collection[str] = ()) -> list[TransactionListing]:
-        """Every transactional id the cluster knows, or those in one of these states."""
+    async def list(
+        self, states: Collection[str] = (), producer_ids: Collection[int] = ()
+    ) -> list[TransactionListing]:
+        """Every transactional id the cluster knows, or those in one of these states, of these producers."""
 
         async def ask(node_id: NodeId) -> list[TransactionListing]:
-            fields = {"state_filters": list(states), "producer_id_filters": [], "duration_filter": -1}
+            fields = {
+                "state_filters": [*states],
+                "producer_id_filters": [*producer_ids],
+                "duration_filter": -1,
+            }
             response = await self._cluster.send(node_id, LIST_TRANSACTIONS, fields)
             _check(response.error_code, f"node {node_id}")
             return [

@@ -83,7 +83,7 @@ def releases(upgrade: Upgrade) -> Finding:
         older = ", ".join(f"{one.node_id} ({one.release})" for one in upgrade.behind)
         return warning(
             check,
-            f"an upgrade is under way: behind the others are nodes {older}",
+            f"an upgrade is under way, these nodes still run an older release: {older}",
             "Upgrade these nodes too, or take the others back (`chronik upgrade status`).",
         )
     if upgrade.newest > upgrade.level:

@@ -20,6 +20,7 @@ report, the followers' acknowledgements. They move the high watermark, which ans
     admission.py                 what a producer's batch has to be like
     waiters.py, propagation.py   who waits for an offset; how soon followers know a watermark
     watermark_events.py          moves of watermarks as events, for subscribers
+    writers.py                   pure: which connections wrote last, for people who ask
 
 Invariants: nobody but a replica writes its state; the watermark never goes back; nothing behind it is shown
 to a reader; acks=all is answered only below it; a node that is not the leader of the current epoch takes no

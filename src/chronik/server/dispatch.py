@@ -111,7 +111,7 @@ class Connection:
     known: KnownRequests = field(default_factory=KnownRequests, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
 
-    _writer: Writer | None = field(default=None, compare=False, init=False)
+    _writer: Writer | None = field(default=None, init=False)
 
     def writer(self, client_id: str | None) -> Writer:
         """What partitions note of who wrote to them: the same object as long as the client keeps its id."""

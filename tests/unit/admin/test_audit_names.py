@@ -56,11 +56,12 @@ BODIES: dict[str, tuple[dict[str, Any], str]] = {
         {"topic": "orders", "partition": 2, "log_end_offset": 0, "batches": ""},
         "orders-2",
     ),
+    "verify": ({"node_id": 2, "cancel": True}, "node 2, cancel"),
     "change_levels": ({"log": "chronik.raft=debug"}, "chronik.raft=debug"),
 }
 OF_THE_CLUSTER = {
     *("rebalance", "set_schema_config", "delete_schema_config", "set_schema_mode", "delete_schema_mode"),
-    *("take_audit", "registry_change_node"),
+    *("take_audit", "registry_change_node", "verify_node"),
 }
 """Name nothing: the first are about the whole cluster, the last are asked by nodes and never noted."""
 

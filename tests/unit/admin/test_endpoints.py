@@ -15,7 +15,7 @@ from chronik.admin.endpoint import HttpAccess
 from chronik.admin.errors import failure_of
 from chronik.admin.routes import ENDPOINTS
 from chronik.client import Consumer
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, RequestError, StorageError
 from chronik.node import Node
 from chronik.server.audit import AuditEntry
 from tests.unit.admin.support import Http, with_node
@@ -330,3 +330,4 @@ def test_a_disk_that_cannot_be_read_is_no_error_of_the_node() -> None:
     """A client may ask for a damaged record again and again: that is no traceback each time."""
     status, failure = failure_of(RequestError(ErrorCode.kafka_storage_error))
     assert (status, failure.code) == (503, "kafka_storage_error")
+    assert failure_of(StorageError("the disk of orders-0 failed"))[0] == 503

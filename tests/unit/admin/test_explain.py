@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -192,6 +194,23 @@ def test_a_record_that_is_in_the_object_store_alone(tmp_path: Path) -> None:
         tiering_interval_ms=20,
         retention_check_interval_ms=20,
     )
+
+
+async def test_coordinators_that_do_not_answer_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def __init__(self, _cluster: object) -> None:
+            pass
+
+        async def list(self, **_wanted: object) -> list[Any]:
+            return await asyncio.get_running_loop().create_future()
+
+    route = importlib.import_module("chronik.admin.routes.explain")
+    monkeypatch.setattr(route, "Transactions", Silent)
+    monkeypatch.setattr(route, "ASK_SECONDS", 0.01)
+    call = SimpleNamespace(context=SimpleNamespace(loopback=SimpleNamespace(cluster=lambda: None)))
+    batch = SimpleNamespace(is_transactional=True, producer_id=7)
+    async with asyncio.timeout(20):
+        assert await route._transactional_id(call, batch) is None
 
 
 def test_who_wrote_it_and_when_the_leader_had_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,10 +11,13 @@ import pytest
 
 from chronik.admin import audit_writer
 from chronik.admin.audit_writer import AuditWriter
+from chronik.admin.client_pushes import PushesQuery, gather
 from chronik.admin.peers import HttpPeers
 from chronik.metadata.commands import Endpoint
 from chronik.model import Unavailable
 from chronik.server.audit import CALLER_DENIALS_MAX, MORE, WINDOW_MS, AuditEntry, AuditTrail
+
+ROUTES = ("doctor", "explain", "verify")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,25 @@ async def test_an_answer_beyond_its_limit_is_not_read(length: int, is_taken: boo
             return
         with pytest.raises(Unavailable, match="too long"):
             await asked
+
+
+async def test_an_answer_of_another_kind_is_that_nodes_trouble_alone() -> None:
+    async def ask(*_asked: object, **_how: object) -> object:
+        return {"clients": 7, "findings": 7}
+
+    context = SimpleNamespace(node_id=1, peers=SimpleNamespace(ask=ask))
+    call = SimpleNamespace(context=context, authorization=None)
+    said = "node 2 answers something else"
+    routes = {name: importlib.import_module(f"chronik.admin.routes.{name}") for name in ROUTES}
+    (finding,) = await routes["doctor"]._look_at_node(call, 2)
+    assert said in finding.message
+    verified = await routes["verify"]._ask(call, 2, None)
+    assert said in verified.problem
+    facts, problem = await routes["explain"]._ask(context, 2, None, None)
+    assert facts is None
+    assert said in problem
+    pushes = await gather(cast(Any, context), PushesQuery(), [2], None)
+    assert said in pushes.silent_nodes["2"]
 
 
 async def test_the_audit_log_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_an_object_store_that_cannot_be_reached() -> None:
     ("level", "highs", "state", "words"),
     [
         (2, (2, 2), "ok", "all nodes work at level 2 (release 0.2)"),
-        (1, (1, 2), "warning", "behind the others are nodes 1 (0.1)"),
+        (1, (1, 2), "warning", "these nodes still run an older release: 1 (0.1)"),
         (1, (2, 2), "warning", "the cluster is still at level 1"),
     ],
 )

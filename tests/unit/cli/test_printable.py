@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 import chronik.cli
+from chronik.cli import schema
 from chronik.cli.client import CommandFailed, end, print_table
 from chronik.cli.printable import complain, printable, say
 from chronik.cli.sql import _cell
@@ -50,3 +54,29 @@ def test_names_in_tables_lines_and_errors(
     assert (out.count(SHOWN), err.count(SHOWN)) == (3, 3)
     assert not {"\x1b", "\x9b", "\u202e", "\r"} & {*out, *err}
     assert SHOWN in _cell(EVIL).replace("\\[", "[")
+
+
+def test_schemas_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(
+        [
+            {"schema": EVIL, "schemaType": "PROTOBUF"},
+            {"schema": json.dumps(EVIL), "schemaType": "JSON"},
+            {"is_compatible": False, "messages": [EVIL]},
+            {"schema": EVIL, "schemaType": "PROTOBUF"},
+        ]
+    )
+    monkeypatch.setattr(schema, "with_http", lambda *_asked: next(answers))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    schema.get("orders-value")
+    schema.get("orders-value")
+    file = tmp_path / "order.avsc"
+    file.write_text('"int"')
+    with pytest.raises(typer.Exit):
+        schema.check("orders-value", str(file))
+    shown = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e", "\r"} & {*shown}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    schema.get("orders-value")
+    assert capsys.readouterr().out == EVIL + "\n"

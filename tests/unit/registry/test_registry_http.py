@@ -323,6 +323,7 @@ def test_protobuf_with_a_slash_in_a_subjects_name(tmp_path: Path) -> None:
         descriptor = (await registry.get("/schemas/ids/2?format=serialized"))["schema"]
         assert await registry.register("n-value", {**body, "schema": descriptor}) == 2
         assert (await registry.http.get("/admin/topics/a%2Fb")).status == 404
+        await registry.call("GET", "/subjects/a%00b.proto/versions", code=42208)
 
     with_registry(tmp_path, work)
 

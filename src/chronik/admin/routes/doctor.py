@@ -11,6 +11,7 @@ from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
+from chronik.admin.peers import understood
 from chronik.config import ConfigError, Settings
 from chronik.config_sources import doubts_about, environment
 from chronik.doctor.cluster import Kind, look_at_cluster
@@ -141,9 +142,9 @@ async def _look_at_node(call: HttpCall, node_id: NodeId) -> list[FindingView]:
         answer = await context.peers.ask(
             node_id, "GET", "/_node/doctor", timeout_s=ASK_SECONDS, authorization=call.authorization
         )
+        return understood(node_id, answer, NodeFindings).findings
     except (Unavailable, HttpError) as error:
         return [_view(unknown("machine", f"it could not be asked: {error}"), node_id)]
-    return msgspec.convert(answer, NodeFindings).findings
 
 
 def _view(one: Finding, node_id: NodeId | None) -> FindingView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from chronik.admin.explaining import (
     facts_here,
 )
 from chronik.admin.needs import BY_NODE, on_topic
+from chronik.admin.peers import understood
 from chronik.admin.routes.topics import known_topic
 from chronik.client.transactions import Transactions
 from chronik.metadata.commands import RemoteLog
@@ -186,19 +188,17 @@ def _when_each_had_it(leader: NodeId, leader_epoch: int, facts: ReplicaFacts) ->
 
 async def _transactional_id(call: HttpCall, batch: BatchFacts | None) -> str | None:
     """Who wrote the batch, as long as its coordinator knows the producer id."""
-    if batch is None or not batch.is_transactional:
+    if batch is None or batch.producer_id is None or not batch.is_transactional:
         return None
+    transactions = Transactions(call.context.loopback.cluster())
     try:
-        listed = await Transactions(call.context.loopback.cluster()).list()
-    except ChronikError:
+        async with asyncio.timeout(ASK_SECONDS):
+            listed = await transactions.list(producer_ids=[batch.producer_id])
+    except (ChronikError, TimeoutError):
         return None
-    for one in listed:
-        if one.producer_id == batch.producer_id:
-            name = one.transactional_id
-            return (
-                name if call.access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) else None
-            )
-    return None
+    names = [one.transactional_id for one in listed]
+    may_see = partial(call.access.allows, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+    return next(filter(may_see, names), None)
 
 
 def _remote_copy(remote: RemoteLog | None, offset: int, object_name: str | None) -> RemoteCopy | None:
@@ -258,6 +258,6 @@ async def _ask(
         answer: Any = await context.peers.ask(
             node_id, "POST", "/_node/explain", question, timeout_s=ASK_SECONDS, authorization=authorization
         )
-        return msgspec.convert(answer, ReplicaFacts), None
+        return understood(node_id, answer, ReplicaFacts), None
     except (Unavailable, HttpError, RequestError) as error:
         return None, str(error)

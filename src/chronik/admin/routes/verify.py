@@ -11,7 +11,8 @@ from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
-from chronik.model import NodeId, Unavailable
+from chronik.admin.peers import understood
+from chronik.model import Int32, NodeId, Unavailable
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.gate import on_cluster
 from chronik.storage.verifying import SegmentCheck
@@ -20,7 +21,7 @@ ASK_SECONDS: Final = 5.0
 
 
 class VerifyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    node_id: NodeId | None = None
+    node_id: Int32 | None = None
     """Null: every node that is alive."""
     cancel: bool = False
     """End the run that is under way instead of beginning one."""
@@ -39,6 +40,11 @@ class NodeVerification(msgspec.Struct, frozen=True, kw_only=True):
 
 class Verifications(msgspec.Struct, frozen=True):
     nodes: list[NodeVerification]
+
+
+def _named(body: VerifyBody) -> list[str]:
+    which = "all nodes" if body.node_id is None else f"node {body.node_id}"
+    return [which, "cancel"] if body.cancel else [which]
 
 
 @endpoint(
@@ -61,6 +67,7 @@ async def verify_status(call: HttpCall) -> Verifications:
     body=VerifyBody,
     answer=Verifications,
     access=HttpAccess.CHANGE,
+    about=_named,
 )
 async def verify(call: HttpCall) -> Verifications:
     """Reads checksums, order of offsets and indexes, slowly, and repairs nothing. One run at a time on a
@@ -124,7 +131,7 @@ async def _ask(call: HttpCall, node_id: NodeId, wanted: VerifyHere | None) -> No
                 timeout_s=ASK_SECONDS,
                 authorization=call.authorization,
             )
-            report = msgspec.convert(answer, SegmentCheck)
+            report = understood(node_id, answer, SegmentCheck)
         except (Unavailable, HttpError) as error:
             return NodeVerification(node_id=node_id, problem=str(error))
     shown = [one for one in report.findings if _may_see(call, one.topic)]
