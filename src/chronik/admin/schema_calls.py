@@ -142,6 +142,12 @@ async def _answer(call: HttpCall, wanted: RegistryCall) -> RegistryAnswer:
     context = call.context
     schemas = context.services.schemas
     is_question = wanted.operation in QUESTIONS
+    if schemas.is_blocked:
+        raise RegistryError(
+            50001,
+            f"The registry has no place for schemas: the topic {SCHEMAS_TOPIC} is not one of a registry. "
+            "Keep its records elsewhere and delete it.",
+        )
     if not schemas.has_topic and is_question:
         return await schemas.run_empty(wanted)
     while True:
