@@ -30,6 +30,7 @@ _Change: TypeAlias = Callable[[SchemaShard, RegistryCall], Awaitable[Any]]
 ATTEMPTS_MAX: Final = 10
 SUBJECTS_AT_ONCE: Final = 200
 ID_MAX: Final = (1 << 31) - 1
+ID_DIGITS_MAX: Final = 10
 LATEST: Final = "latest"
 
 
@@ -45,7 +46,7 @@ def _version_number(text: str) -> int | None:
     """None for the latest one."""
     if text in (LATEST, "-1"):
         return None
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= ID_MAX:
+    if not (text.isdecimal() and len(text) <= ID_DIGITS_MAX and 1 <= int(text) <= ID_MAX):
         raise RegistryError(
             42202,
             f"The specified version '{text[:40]}' is not a valid version id. Allowed values are between "
