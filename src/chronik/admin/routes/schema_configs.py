@@ -150,7 +150,7 @@ async def subject_schema_mode(call: HttpCall) -> Content:
     body=SchemaModeBody,
 )
 async def set_subject_schema_mode(call: HttpCall) -> Content:
-    """IMPORT needs ALTER_CONFIGS on the cluster: ids are everybody's, and who takes the last one ends them."""
+    """IMPORT needs ALTER_CONFIGS on the cluster: ids are everybody's."""
     if call.body.mode.upper() == "IMPORT":
         call.access.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     return await _ask(call, "set_mode", value=call.body.mode, force=call.query.force)
