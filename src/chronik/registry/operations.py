@@ -20,7 +20,7 @@ from chronik.registry.limits import RECORD_BYTES_MAX, SUBJECTS_MAX, VERSIONS_MAX
 from chronik.registry.messages import RegistryCall
 from chronik.registry.records import KeyType, NoopValue, Record, SchemaValue, key_of, schema_record
 from chronik.registry.shard import SchemaShard
-from chronik.registry.state import DEFAULT_LEVEL, LEVELS, MODES, RegistryState, size_of
+from chronik.registry.state import DEFAULT_LEVEL, LEVELS, MODES, RegistryState, size_of, size_of_name
 
 __all__ = ["CHANGES", "QUESTIONS"]
 
@@ -395,7 +395,7 @@ async def _set_config(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
     async with shard.writing() as state:
         _check_may_delete(state, call)
-        _check_names(shard, state, call)
+        _check_names(shard, state, state.configs, call)
         value = msgspec.json.encode({"compatibilityLevel": level})
         await shard.write([(key_of(KeyType.CONFIG, call.subject), value)])
     return {"compatibility": level}
@@ -423,7 +423,7 @@ async def _set_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
             raise RegistryError(
                 42205, f"Cannot import since found existing subjects or versions in {what}; see force"
             )
-        _check_names(shard, state, call)
+        _check_names(shard, state, state.modes, call)
         value = msgspec.json.encode({"mode": mode})
         await shard.write([(key_of(KeyType.MODE, call.subject), value)])
     return {"mode": mode}
@@ -438,9 +438,15 @@ async def _delete_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]
     return {"mode": before}
 
 
-def _check_names(shard: SchemaShard, state: RegistryState, call: RegistryCall) -> None:
-    """Configs and modes of subjects are bounded, whether the subjects are there or not."""
-    if len(state.configs) + len(state.modes) >= SUBJECTS_MAX:
+def _check_names(
+    shard: SchemaShard, state: RegistryState, values: Mapping[str | None, str], call: RegistryCall
+) -> None:
+    """Configs and modes of subjects are bounded, whether the subjects are there or not; what is there already
+    may be changed. Those of all subjects always have room."""
+    if call.subject is None or call.subject in values:
+        return
+    is_crowded = len(state.configs) + len(state.modes) >= SUBJECTS_MAX
+    if is_crowded or not shard.share.has_room(size_of_name(call.subject)):
         shard.share.refused += 1
         raise RegistryError(42290, "There are too many configs and modes of subjects.")
 

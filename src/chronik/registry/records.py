@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = ["KeyType", "Record", "Reference", "SchemaValue", "decode", "key_of", "schema_record"]
+__all__ = ["KeyType", "Record", "Reference", "SchemaValue", "decode", "id_alone", "key_of", "schema_record"]
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
@@ -101,6 +101,18 @@ def key_of(keytype: str, subject: str | None = None, version: int = 0) -> bytes:
 def schema_record(value: SchemaValue) -> Record:
     body = msgspec.json.encode({**msgspec.to_builtins(value), "deleted": value.deleted})
     return key_of(KeyType.SCHEMA, value.subject, value.version), body
+
+
+class _Id(msgspec.Struct, frozen=True):
+    id: int
+
+
+def id_alone(value: bytes | None) -> int:
+    """The id in a schema's record that is not understood: it is taken all the same. 0 if there is none."""
+    try:
+        return msgspec.json.decode(value or b"", type=_Id).id
+    except (msgspec.DecodeError, ValueError):
+        return 0
 
 
 def decode(key: bytes, value: bytes | None) -> Decoded | None:

@@ -138,13 +138,46 @@ async def test_records_that_make_no_sense_are_skipped() -> None:
     log = Log()
     value = SchemaValue(subject="a", version=1, id=5, schema='"int"')
     await log.write(
-        [(b'{"keytype":"CONTEXT","tenant":"t","magic":0}', b"{}"), (b"junk", b"{"), schema_record(value)]
+        [
+            (b'{"keytype":"CONTEXT","tenant":"t","magic":0}', b"{}"),
+            (b"junk", b"{"),
+            (b'{"keytype":"SCHEMA","subject":"c","version":1,"magic":1}', b'{"id":8,"schema":null}'),
+            schema_record(value),
+        ]
     )
     shard = shard_of(log)
     await log.load(shard.apply)
     shard.opened()
     assert await subjects(shard) == ["a"]
-    assert await register(shard, "b", '"long"') == 6
+    assert await register(shard, "b", '"long"') == 9, "records may name the schema that has the id 8"
+
+
+async def test_what_makes_no_sense_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    shard, log = shard_of(Log()), Log()
+    await log.write([(b"junk", b"{")] * 1_000)
+    await log.load(shard.apply)
+    assert len(caplog.records) <= 1
+
+
+async def test_configs_and_modes_are_counted() -> None:
+    shard = shard_of(Log())
+    shard.share.bytes_max = 5_500
+
+    async def change(operation: str, subject: str | None, value: str = "") -> None:
+        await CHANGES[operation](shard, RegistryCall(operation=operation, subject=subject, value=value))
+
+    for subject in ("a", "b"):
+        await change("set_config", subject * 512, "FULL")
+        await change("set_mode", subject * 512, "READWRITE")
+    with pytest.raises(RegistryError, match="too many configs"):
+        await change("set_mode", "c" * 512, "READWRITE")
+    await change("set_config", "a" * 512, "NONE")
+    await change("set_config", None, "NONE")
+    for subject in ("a", "b"):
+        await change("delete_config", subject * 512)
+        await change("delete_mode", subject * 512)
+    await change("delete_config", None)
+    assert shard.share.held_bytes == 0
 
 
 async def test_deletions_in_the_log_are_those_of_confluents_registry() -> None:
