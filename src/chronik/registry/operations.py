@@ -7,7 +7,7 @@ holding anybody up, then take their turn to write, and begin again if the state 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -98,11 +98,23 @@ async def _formatted(state: RegistryState, judging: Judging, value: SchemaValue,
 
 
 async def _subjects(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
-    return [
-        {"subject": name, "deleted": is_deleted}
-        for name, versions in state.subjects()
-        if not (is_deleted := all(one.deleted for one in versions.values())) or call.deleted
-    ]
+    found: list[dict[str, Any]] = []
+    async for name, versions in _wanted(state, call):
+        is_deleted = all(one.deleted for one in versions.values())
+        if call.deleted or not is_deleted:
+            found.append({"subject": name, "deleted": is_deleted})
+    return found
+
+
+async def _wanted(
+    state: RegistryState, call: RegistryCall
+) -> AsyncIterator[tuple[str, Mapping[int, SchemaValue]]]:
+    """Subjects with their versions; a large registry does not hold up everybody else."""
+    for place, (name, versions) in enumerate(list(state.subjects())):
+        if name.startswith(call.prefix):
+            yield name, versions
+        if place % SUBJECTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 async def _versions(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
@@ -139,10 +151,9 @@ async def _by_id(state: RegistryState, judging: Judging, call: RegistryCall) -> 
 
 async def _schemas(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for place, (_, versions) in enumerate(list(state.subjects())):
-        found += [_of_version(one) for _, one in sorted(versions.items()) if call.deleted or not one.deleted]
-        if place % SUBJECTS_AT_ONCE == 0:
-            await asyncio.sleep(0)  # a large registry must not hold up everybody else
+    async for _, versions in _wanted(state, call):
+        wanted = [one for _, one in sorted(versions.items()) if call.deleted or not one.deleted]
+        found += map(_of_version, wanted[-1:] if call.latest_only else wanted)
     return found
 
 

@@ -197,3 +197,32 @@ async def test_deletions_in_the_log_are_those_of_confluents_registry() -> None:
 
 def test_statuses_are_in_the_codes() -> None:
     assert [RegistryError(code, "x").status for code in (40401, 409, 42201, 50001)] == [404, 409, 422, 500]
+
+
+async def test_lists_are_cut_where_the_schemas_are_and_hold_up_nobody() -> None:
+    """Only what a client wants is made into an answer and handed from node to node."""
+    shard = shard_of(Log())
+    shard.share.bytes_max = 1 << 30
+    for n in range(450):
+        await register(shard, f"{'ab'[n % 2]}{n:03}")
+    await register(shard, "b001", '"long"')
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def ask(operation: str, *, latest_only: bool = False) -> list[str]:
+        call = RegistryCall(operation=operation, prefix="b", latest_only=latest_only)
+        found = await QUESTIONS[operation](await shard.state(), shard.judging, call)
+        return [one["subject"] for one in found]
+
+    running = asyncio.create_task(others())
+    assert len(await ask("subjects")) == 225
+    assert turns >= 2
+    running.cancel()
+    everything = await ask("schemas")
+    assert (len(everything), everything[:2]) == (226, ["b001", "b001"])
+    assert len(await ask("schemas", latest_only=True)) == 225
