@@ -152,6 +152,20 @@ async def test_records_that_make_no_sense_are_skipped() -> None:
     assert await register(shard, "b", '"long"') == 9, "records may name the schema that has the id 8"
 
 
+async def test_schemas_of_other_contexts_are_not_found_by_their_ids() -> None:
+    """In the topic of Confluent's registry an id may be another schema's in another context."""
+    log = Log()
+    there = SchemaValue(subject=":.there:a", version=1, id=5, schema='"long"')
+    here = SchemaValue(subject="a", version=1, id=5, schema='"int"')
+    await log.write([schema_record(there), schema_record(here)])
+    shard = shard_of(log)
+    await log.load(shard.apply)
+    found = await QUESTIONS["by_id"](
+        await shard.state(), shard.judging, RegistryCall(operation="by_id", id=5)
+    )
+    assert (found["schema"], len(found["versions"])) == ('"int"', 1)
+
+
 async def test_what_makes_no_sense_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     shard, log = shard_of(Log()), Log()
     await log.write([(b"junk", b"{")] * 1_000)
