@@ -55,8 +55,8 @@ class Judging:
                 return judge(question, StepBudget(INLINE_STEPS_MAX))
             except TooDear:
                 pass
-        data = msgspec.msgpack.encode(question)
-        key = hashlib.sha256(data).digest()
+        # Not kept while it waits: it may be 8 MiB, of texts that all waiting questions share.
+        key = hashlib.sha256(msgspec.msgpack.encode(question)).digest()
         if (verdict := self._known.get(key)) is not None:
             self._known.move_to_end(key)
             return verdict
@@ -68,13 +68,13 @@ class Judging:
         asked.waiting += 1
         try:
             async with self._turn:
-                return await self._answer(key, data, asked)
+                return await self._answer(key, question, asked)
         finally:
             asked.waiting -= 1
             if not asked.waiting:
                 del self._asked[key]
 
-    async def _answer(self, key: bytes, data: bytes, asked: _Asked) -> Judgement:
+    async def _answer(self, key: bytes, question: SchemaQuestion, asked: _Asked) -> Judgement:
         """What somebody who asked the same was told meanwhile; else what a process says."""
         if asked.refusal:
             raise RegistryError(42201, asked.refusal)
@@ -82,7 +82,7 @@ class Judging:
         if verdict is None:
             self.processes += 1
             try:
-                verdict = await _ask(data)
+                verdict = await _ask(question)
             except RegistryError as error:
                 asked.refusal = error.message
                 raise
@@ -108,7 +108,7 @@ class _Asked:
         """Why there is no verdict: those who wait for the same one do not try again."""
 
 
-async def _ask(data: bytes) -> Judgement:
+async def _ask(question: SchemaQuestion) -> Judgement:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",  # neither the folder it starts in nor the user's packages are searched for modules
@@ -122,7 +122,7 @@ async def _ask(data: bytes) -> Judgement:
     )
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            out, _ = await process.communicate(data)
+            out, _ = await process.communicate(msgspec.msgpack.encode(question))
         return msgspec.msgpack.decode(out, type=Judgement)
     except (TimeoutError, msgspec.DecodeError, msgspec.ValidationError):
         log.warning("a schema was not judged: the process ended with %s", process.returncode)
