@@ -28,6 +28,7 @@ from chronik.registry.errors import RegistryError
 from chronik.registry.limits import SUBJECT_CHARS_MAX
 from chronik.registry.messages import RegistryAnswer, RegistryCall
 from chronik.registry.operations import QUESTIONS
+from chronik.registry.records import CONTEXTS
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.coordinators import ensure_internal_topic
 from chronik.server.gate import Needs, on_named
@@ -134,7 +135,7 @@ def _check_subject(subject: str | None) -> None:
         return
     if not subject or len(subject) > SUBJECT_CHARS_MAX or not subject.isprintable():
         raise RegistryError(42208, f"A subject has 1 to {SUBJECT_CHARS_MAX} characters that can be printed.")
-    if subject.startswith((":.", ":*:")) or subject == "__GLOBAL":
+    if subject.startswith(CONTEXTS) or subject == "__GLOBAL":
         raise RegistryError(42208, "Contexts of subjects are not supported.")
 
 
@@ -142,6 +143,12 @@ async def _answer(call: HttpCall, wanted: RegistryCall) -> RegistryAnswer:
     context = call.context
     schemas = context.services.schemas
     is_question = wanted.operation in QUESTIONS
+    if schemas.is_blocked:
+        raise RegistryError(
+            50001,
+            f"The registry has no place for schemas: the topic {SCHEMAS_TOPIC} is not one of a registry. "
+            "Keep its records elsewhere and delete it.",
+        )
     if not schemas.has_topic and is_question:
         return await schemas.run_empty(wanted)
     while True:

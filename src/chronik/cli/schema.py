@@ -64,6 +64,7 @@ def list_(
     options = (
         "deleted=true" if deleted else f"deleted=false&latestOnly={'true' if subject is None else 'false'}"
     )
+    options += "" if subject is None else f"&subjectPrefix={_quoted(subject)}"
     found = with_http(url, servers, lambda http: http.get(f"/schemas?{options}"))
     if subject is not None:
         found = [one for one in found if one["subject"] == subject]

@@ -8,6 +8,7 @@ and appends to it; the other nodes hand their HTTP calls to it (`chronik.admin.s
     operations.py   what a client asks, against a state
     shard.py        the partition in one leader epoch: writes in turn, applied once they are committed
     coordinator.py  finds the shard
+    topic.py        a topic `_schemas` that is somebody else's
     judge.py        parses a schema and compares it with others: pure
     judging.py      judges here, or in a process where that is dear
     checking.py     what a judgement needs: the text, what it refers to, the versions before it

@@ -15,6 +15,7 @@ from chronik.registry.messages import RegistryAnswer, RegistryCall
 from chronik.registry.operations import CHANGES, QUESTIONS
 from chronik.registry.shard import SchemaShard
 from chronik.registry.state import RegistryState
+from chronik.registry.topic import OwnReplicas, is_foreign
 
 __all__ = ["SchemaRegistry"]
 
@@ -29,7 +30,7 @@ class SchemaRegistry:
         self._shards: Shards[SchemaShard] = Shards(
             SCHEMAS_TOPIC,
             metadata=metadata,
-            replicas=replicas,
+            replicas=OwnReplicas(replicas, metadata),
             build=lambda journal: self._build(journal),
             now_ms=now_ms,
         )
@@ -46,6 +47,12 @@ class SchemaRegistry:
     @property
     def has_topic(self) -> bool:
         return SCHEMAS_TOPIC in self._metadata.state.topics
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the name of its topic is taken by a topic that is something else."""
+        topic = self._metadata.state.topics.get(SCHEMAS_TOPIC)
+        return topic is not None and is_foreign(topic)
 
     @property
     def leader(self) -> NodeId:

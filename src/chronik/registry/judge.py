@@ -18,6 +18,9 @@ from chronik.registry.protobuf import parse_protobuf, serialized
 __all__ = ["TYPES", "Directions", "Judgement", "SchemaQuestion", "directions_of", "judge"]
 
 
+_VERDICT_BYTES: Final = 500
+
+
 class _Type(NamedTuple):
     parse: Any
     differences: Any
@@ -70,6 +73,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not compatible."""
     invalid: str = ""
     """Why it is no schema."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return _VERDICT_BYTES + 2 * (
+            len(self.canonical) + sum(map(len, self.differences)) + len(self.invalid)
+        )
 
 
 def directions_of(level: str) -> Directions:

@@ -2,15 +2,20 @@
 
 Small schemas are judged on the loop, within `INLINE_STEPS_MAX`. Whatever needs more goes to a process with
 limits of time and memory, one at a time: a schema of a stranger can then take neither the loop nor the node.
+Those who ask the same at once, as all producers of a topic do when they start, share one process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
+import os
 import resource
 import sys
+from collections import OrderedDict
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -28,12 +33,18 @@ CPU_SECONDS_MAX: Final = 8
 MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 WAITING_MAX: Final = 16
+"""Different questions that wait for their turn."""
+KNOWN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Verdicts that are remembered: the same question has the same one."""
+NICENESS: Final = 10
 
 
 class Judging:
     def __init__(self) -> None:
         self._turn = asyncio.Semaphore(1)
-        self._waiting = 0
+        self._asked: dict[bytes, _Asked] = {}
+        self._known: OrderedDict[bytes, Judgement] = OrderedDict()
+        self._known_bytes = 0
         self.processes = 0
         """Questions that were too dear for the loop."""
 
@@ -44,15 +55,57 @@ class Judging:
                 return judge(question, StepBudget(INLINE_STEPS_MAX))
             except TooDear:
                 pass
-        if self._waiting >= WAITING_MAX:
-            raise RegistryError(50302, "Too many large schemas are being checked; try again later.")
-        self._waiting += 1
+        # Not kept while it waits: it may be 8 MiB, of texts that all waiting questions share.
+        key = hashlib.sha256(msgspec.msgpack.encode(question)).digest()
+        if (verdict := self._known.get(key)) is not None:
+            self._known.move_to_end(key)
+            return verdict
+        asked = self._asked.get(key)
+        if asked is None:
+            if len(self._asked) >= WAITING_MAX:
+                raise RegistryError(50302, "Too many large schemas are being checked; try again later.")
+            asked = self._asked[key] = _Asked()
+        asked.waiting += 1
         try:
             async with self._turn:
-                self.processes += 1
-                return await _ask(question)
+                return await self._answer(key, question, asked)
         finally:
-            self._waiting -= 1
+            asked.waiting -= 1
+            if not asked.waiting:
+                del self._asked[key]
+
+    async def _answer(self, key: bytes, question: SchemaQuestion, asked: _Asked) -> Judgement:
+        """What somebody who asked the same was told meanwhile; else what a process says."""
+        if asked.refusal:
+            raise RegistryError(42201, asked.refusal)
+        verdict = self._known.get(key)
+        if verdict is None:
+            self.processes += 1
+            try:
+                verdict = await _ask(question)
+            except RegistryError as error:
+                asked.refusal = error.message
+                raise
+            self._remember(key, verdict)
+        return verdict
+
+    def _remember(self, key: bytes, verdict: Judgement) -> None:
+        self._known[key] = verdict
+        self._known_bytes += verdict.size_bytes
+        while self._known_bytes > KNOWN_BYTES_MAX:
+            _, forgotten = self._known.popitem(last=False)
+            self._known_bytes -= forgotten.size_bytes
+
+
+class _Asked:
+    """A question that waits for its turn."""
+
+    __slots__ = ("refusal", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.refusal = ""
+        """Why there is no verdict: those who wait for the same one do not try again."""
 
 
 async def _ask(question: SchemaQuestion) -> Judgement:
@@ -80,11 +133,19 @@ async def _ask(question: SchemaQuestion) -> Judgement:
         await process.wait()
 
 
-def main() -> None:
-    """The process: one question on stdin, its verdict on stdout."""
+def confine() -> None:
+    """The node goes first: when processors are short, and when memory is and the kernel has to choose."""
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> None:
+    """The process: one question on stdin, its verdict on stdout."""
+    confine()
     question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SchemaQuestion)
     try:
         verdict = judge(question, StepBudget())

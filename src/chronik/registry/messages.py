@@ -38,6 +38,10 @@ class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     deleted: bool = False
     """Also what was deleted."""
     permanent: bool = False
+    prefix: str = ""
+    """Subjects that begin like this."""
+    latest_only: bool = False
+    """Of each subject the last version."""
     normalize: bool = False
     force: bool = False
     default_to_global: bool = False

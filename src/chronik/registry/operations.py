@@ -7,7 +7,7 @@ holding anybody up, then take their turn to write, and begin again if the state 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from chronik.registry.limits import RECORD_BYTES_MAX, SUBJECTS_MAX, VERSIONS_MAX
 from chronik.registry.messages import RegistryCall
 from chronik.registry.records import KeyType, NoopValue, Record, SchemaValue, key_of, schema_record
 from chronik.registry.shard import SchemaShard
-from chronik.registry.state import DEFAULT_LEVEL, LEVELS, MODES, RegistryState, size_of
+from chronik.registry.state import DEFAULT_LEVEL, LEVELS, MODES, RegistryState, size_of, size_of_name
 
 __all__ = ["CHANGES", "QUESTIONS"]
 
@@ -30,6 +30,7 @@ _Change: TypeAlias = Callable[[SchemaShard, RegistryCall], Awaitable[Any]]
 ATTEMPTS_MAX: Final = 10
 SUBJECTS_AT_ONCE: Final = 200
 ID_MAX: Final = (1 << 31) - 1
+ID_DIGITS_MAX: Final = 10
 LATEST: Final = "latest"
 
 
@@ -45,7 +46,7 @@ def _version_number(text: str) -> int | None:
     """None for the latest one."""
     if text in (LATEST, "-1"):
         return None
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= ID_MAX:
+    if not (text.isdecimal() and len(text) <= ID_DIGITS_MAX and 1 <= int(text) <= ID_MAX):
         raise RegistryError(
             42202,
             f"The specified version '{text[:40]}' is not a valid version id. Allowed values are between "
@@ -97,11 +98,23 @@ async def _formatted(state: RegistryState, judging: Judging, value: SchemaValue,
 
 
 async def _subjects(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
-    return [
-        {"subject": name, "deleted": is_deleted}
-        for name, versions in state.subjects()
-        if not (is_deleted := all(one.deleted for one in versions.values())) or call.deleted
-    ]
+    found: list[dict[str, Any]] = []
+    async for name, versions in _wanted(state, call):
+        is_deleted = all(one.deleted for one in versions.values())
+        if call.deleted or not is_deleted:
+            found.append({"subject": name, "deleted": is_deleted})
+    return found
+
+
+async def _wanted(
+    state: RegistryState, call: RegistryCall
+) -> AsyncIterator[tuple[str, Mapping[int, SchemaValue]]]:
+    """Subjects with their versions; a large registry does not hold up everybody else."""
+    for place, (name, versions) in enumerate(list(state.subjects())):
+        if name.startswith(call.prefix):
+            yield name, versions
+        if place % SUBJECTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 async def _versions(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
@@ -138,10 +151,9 @@ async def _by_id(state: RegistryState, judging: Judging, call: RegistryCall) -> 
 
 async def _schemas(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for place, (_, versions) in enumerate(list(state.subjects())):
-        found += [_of_version(one) for _, one in sorted(versions.items()) if call.deleted or not one.deleted]
-        if place % SUBJECTS_AT_ONCE == 0:
-            await asyncio.sleep(0)  # a large registry must not hold up everybody else
+    async for _, versions in _wanted(state, call):
+        wanted = [one for _, one in sorted(versions.items()) if call.deleted or not one.deleted]
+        found += map(_of_version, wanted[-1:] if call.latest_only else wanted)
     return found
 
 
@@ -394,7 +406,7 @@ async def _set_config(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
     async with shard.writing() as state:
         _check_may_delete(state, call)
-        _check_names(shard, state, call)
+        _check_names(shard, state, state.configs, call)
         value = msgspec.json.encode({"compatibilityLevel": level})
         await shard.write([(key_of(KeyType.CONFIG, call.subject), value)])
     return {"compatibility": level}
@@ -422,7 +434,7 @@ async def _set_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
             raise RegistryError(
                 42205, f"Cannot import since found existing subjects or versions in {what}; see force"
             )
-        _check_names(shard, state, call)
+        _check_names(shard, state, state.modes, call)
         value = msgspec.json.encode({"mode": mode})
         await shard.write([(key_of(KeyType.MODE, call.subject), value)])
     return {"mode": mode}
@@ -437,9 +449,15 @@ async def _delete_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]
     return {"mode": before}
 
 
-def _check_names(shard: SchemaShard, state: RegistryState, call: RegistryCall) -> None:
-    """Configs and modes of subjects are bounded, whether the subjects are there or not."""
-    if len(state.configs) + len(state.modes) >= SUBJECTS_MAX:
+def _check_names(
+    shard: SchemaShard, state: RegistryState, values: Mapping[str | None, str], call: RegistryCall
+) -> None:
+    """Configs and modes of subjects are bounded, whether the subjects are there or not; what is there already
+    may be changed. Those of all subjects always have room."""
+    if call.subject is None or call.subject in values:
+        return
+    is_crowded = len(state.configs) + len(state.modes) >= SUBJECTS_MAX
+    if is_crowded or not shard.share.has_room(size_of_name(call.subject)):
         shard.share.refused += 1
         raise RegistryError(42290, "There are too many configs and modes of subjects.")
 

@@ -9,7 +9,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = ["KeyType", "Record", "Reference", "SchemaValue", "decode", "key_of", "schema_record"]
+__all__ = [
+    "CONTEXTS",
+    "KeyType",
+    "Record",
+    "Reference",
+    "SchemaValue",
+    "decode",
+    "id_alone",
+    "key_of",
+    "schema_record",
+]
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
@@ -86,6 +96,8 @@ _VALUES: Final[dict[str, Any]] = {
     KeyType.DELETE_SUBJECT: msgspec.json.Decoder(DeleteSubjectValue),
     KeyType.NOOP: msgspec.json.Decoder(NoopValue),
 }
+CONTEXTS: Final = (":.", ":*:")
+"""How subjects of a context begin, which this registry does not have. Each context has ids of its own."""
 _KEY: Final = msgspec.json.Decoder(_Key)
 
 
@@ -103,11 +115,23 @@ def schema_record(value: SchemaValue) -> Record:
     return key_of(KeyType.SCHEMA, value.subject, value.version), body
 
 
+class _Id(msgspec.Struct, frozen=True):
+    id: int
+
+
+def id_alone(value: bytes | None) -> int:
+    """The id in a schema's record that is not understood: it is taken all the same. 0 if there is none."""
+    try:
+        return msgspec.json.decode(value or b"", type=_Id).id
+    except (msgspec.DecodeError, ValueError):
+        return 0
+
+
 def decode(key: bytes, value: bytes | None) -> Decoded | None:
     """None for a kind of record that this registry does not keep; ValueError for what is no record of one."""
     found = _KEY.decode(key)
     decoder = _VALUES.get(found.keytype)
-    if decoder is None:
+    if decoder is None or (found.subject or "").startswith(CONTEXTS):
         return None
     return Decoded(
         found.keytype, found.subject, found.version, None if value is None else decoder.decode(value)

@@ -12,16 +12,18 @@ import msgspec
 
 from chronik.client_state import Share
 from chronik.coordinators.journal import Journal
+from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, Buffer
 from chronik.records.reader import read_records
 from chronik.registry.judging import Judging
-from chronik.registry.records import Record, decode
+from chronik.registry.records import Record, decode, id_alone
 from chronik.registry.state import RegistryState
 
 __all__ = ["SchemaShard"]
 
 log = logging.getLogger(__name__)
+_skipped: Final = RepeatingLine(log, logging.ERROR, "_schemas: record %d is skipped: %s")
 
 RECORDS_AT_ONCE: Final = 500
 
@@ -115,7 +117,8 @@ def _apply_batch(state: RegistryState, batch: Buffer) -> None:
         try:
             found = decode(record.key or b"", record.value)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.error("_schemas: record %d is skipped: %s", record.offset, error)
+            _skipped(None, record.offset, error)
+            state.last_id = max(state.last_id, id_alone(record.value))
             continue
         if found is not None:
             state.apply(found)

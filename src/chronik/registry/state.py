@@ -50,9 +50,9 @@ class RegistryState:
                         self._subjects[subject][one.version] = gone = _deleted(one)
                         self.by_id[one.id][subject, one.version] = gone
             case KeyType.CONFIG:
-                _set(self.configs, subject, None if value is None else value.compatibility_level)
+                self._set(self.configs, subject, None if value is None else value.compatibility_level)
             case KeyType.MODE:
-                _set(self.modes, subject, None if value is None else value.mode)
+                self._set(self.modes, subject, None if value is None else value.mode)
             case KeyType.NOOP if value is not None:
                 self.last_id = max(self.last_id, value.last_id)
 
@@ -86,6 +86,13 @@ class RegistryState:
                 del self._referring[one.subject, one.version]
         self.held_bytes -= size_of(found)
         self.version_count -= 1
+
+    def _set(self, values: dict[str | None, str], subject: str | None, value: str | None) -> None:
+        if values.pop(subject, None) is not None:
+            self.held_bytes -= size_of_name(subject)
+        if value is not None:
+            values[subject] = value
+            self.held_bytes += size_of_name(subject)
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -129,6 +136,11 @@ def size_of(value: SchemaValue) -> int:
     return OVERHEAD_BYTES + 2 * len(value.subject) + 2 * len(value.schema) + names
 
 
+def size_of_name(subject: str | None) -> int:
+    """What the config or the mode of a subject takes in memory, about."""
+    return OVERHEAD_BYTES // 2 + 2 * len(subject or "")
+
+
 def _deleted(value: SchemaValue) -> SchemaValue:
     return SchemaValue(
         subject=value.subject,
@@ -139,10 +151,3 @@ def _deleted(value: SchemaValue) -> SchemaValue:
         schema=value.schema,
         deleted=True,
     )
-
-
-def _set(values: dict[str | None, str], subject: str | None, value: str | None) -> None:
-    if value is None:
-        values.pop(subject, None)
-    else:
-        values[subject] = value

@@ -15,6 +15,7 @@ from chronik.metadata.commands import TOPIC_RESOURCE, SetConfigs
 from chronik.metadata.topic_config import TOPIC_CONFIGS, TopicConfig
 from chronik.metadata.values import Topic
 from chronik.model import AUDIT_TOPIC, ErrorCode, RequestError, is_internal_topic
+from chronik.registry.topic import CLEANUP_POLICY, is_foreign
 from chronik.server.access import Access
 from chronik.server.audit_topic import check_audit_configs, mended_audit_configs
 from chronik.server.services import Services
@@ -29,7 +30,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-CLEANUP_POLICY: Final = "cleanup.policy"
 CONFIGS: Final[Mapping[str, str]] = {CLEANUP_POLICY: "compact", "segment.bytes": str(100 * 1024 * 1024)}
 
 
@@ -100,6 +100,13 @@ async def _mend_audit_topic(services: Services, topic: Topic) -> None:
 
 async def mend_internal_topic(services: Services, topic: Topic) -> None:
     """Correct the configs of an internal topic that was not created by a coordinator."""
+    if is_foreign(topic):
+        log.error(
+            "%s is not a schema registry's topic: it is left as it is, nobody can write it, and there is no "
+            "schema registry until it is deleted",
+            topic.name,
+        )
+        return
     if _is_compacted(topic.configs):
         return
     found = topic.configs.get(CLEANUP_POLICY, "the default")

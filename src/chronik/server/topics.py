@@ -11,6 +11,7 @@ from chronik.metadata.commands import AddPartitions, CreateTopic, DeleteTopic
 from chronik.metadata.topic_config import check_topic_configs, check_topic_conflicts
 from chronik.metadata.values import Topic
 from chronik.model import METADATA_TOPIC, ErrorCode, NodeId, RequestError
+from chronik.registry.topic import is_foreign
 from chronik.server.config_changes import check_remote_storage
 from chronik.server.internal_topics import refuse_internal
 from chronik.server.services import Services
@@ -126,7 +127,8 @@ def plan_partitions(
 
 def plan_deletion(topic: Topic) -> DeleteTopic:
     """The command that deletes this topic."""
-    refuse_internal(topic.name, ErrorCode.invalid_request, "delete")
+    if not is_foreign(topic):
+        refuse_internal(topic.name, ErrorCode.invalid_request, "delete")
     return DeleteTopic(topic_id=topic.topic_id)
 
 

@@ -138,13 +138,60 @@ async def test_records_that_make_no_sense_are_skipped() -> None:
     log = Log()
     value = SchemaValue(subject="a", version=1, id=5, schema='"int"')
     await log.write(
-        [(b'{"keytype":"CONTEXT","tenant":"t","magic":0}', b"{}"), (b"junk", b"{"), schema_record(value)]
+        [
+            (b'{"keytype":"CONTEXT","tenant":"t","magic":0}', b"{}"),
+            (b"junk", b"{"),
+            (b'{"keytype":"SCHEMA","subject":"c","version":1,"magic":1}', b'{"id":8,"schema":null}'),
+            schema_record(value),
+        ]
     )
     shard = shard_of(log)
     await log.load(shard.apply)
     shard.opened()
     assert await subjects(shard) == ["a"]
-    assert await register(shard, "b", '"long"') == 6
+    assert await register(shard, "b", '"long"') == 9, "records may name the schema that has the id 8"
+
+
+async def test_schemas_of_other_contexts_are_not_found_by_their_ids() -> None:
+    """In the topic of Confluent's registry an id may be another schema's in another context."""
+    log = Log()
+    there = SchemaValue(subject=":.there:a", version=1, id=5, schema='"long"')
+    here = SchemaValue(subject="a", version=1, id=5, schema='"int"')
+    await log.write([schema_record(there), schema_record(here)])
+    shard = shard_of(log)
+    await log.load(shard.apply)
+    found = await QUESTIONS["by_id"](
+        await shard.state(), shard.judging, RegistryCall(operation="by_id", id=5)
+    )
+    assert (found["schema"], len(found["versions"])) == ('"int"', 1)
+
+
+async def test_what_makes_no_sense_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    shard, log = shard_of(Log()), Log()
+    await log.write([(b"junk", b"{")] * 1_000)
+    await log.load(shard.apply)
+    assert len(caplog.records) <= 1
+
+
+async def test_configs_and_modes_are_counted() -> None:
+    shard = shard_of(Log())
+    shard.share.bytes_max = 5_500
+
+    async def change(operation: str, subject: str | None, value: str = "") -> None:
+        await CHANGES[operation](shard, RegistryCall(operation=operation, subject=subject, value=value))
+
+    for subject in ("a", "b"):
+        await change("set_config", subject * 512, "FULL")
+        await change("set_mode", subject * 512, "READWRITE")
+    with pytest.raises(RegistryError, match="too many configs"):
+        await change("set_mode", "c" * 512, "READWRITE")
+    await change("set_config", "a" * 512, "NONE")
+    await change("set_config", None, "NONE")
+    for subject in ("a", "b"):
+        await change("delete_config", subject * 512)
+        await change("delete_mode", subject * 512)
+    await change("delete_config", None)
+    assert shard.share.held_bytes == 0
 
 
 async def test_deletions_in_the_log_are_those_of_confluents_registry() -> None:
@@ -164,3 +211,32 @@ async def test_deletions_in_the_log_are_those_of_confluents_registry() -> None:
 
 def test_statuses_are_in_the_codes() -> None:
     assert [RegistryError(code, "x").status for code in (40401, 409, 42201, 50001)] == [404, 409, 422, 500]
+
+
+async def test_lists_are_cut_where_the_schemas_are_and_hold_up_nobody() -> None:
+    """Only what a client wants is made into an answer and handed from node to node."""
+    shard = shard_of(Log())
+    shard.share.bytes_max = 1 << 30
+    for n in range(450):
+        await register(shard, f"{'ab'[n % 2]}{n:03}")
+    await register(shard, "b001", '"long"')
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def ask(operation: str, *, latest_only: bool = False) -> list[str]:
+        call = RegistryCall(operation=operation, prefix="b", latest_only=latest_only)
+        found = await QUESTIONS[operation](await shard.state(), shard.judging, call)
+        return [one["subject"] for one in found]
+
+    running = asyncio.create_task(others())
+    assert len(await ask("subjects")) == 225
+    assert turns >= 2
+    running.cancel()
+    everything = await ask("schemas")
+    assert (len(everything), everything[:2]) == (226, ["b001", "b001"])
+    assert len(await ask("schemas", latest_only=True)) == 225

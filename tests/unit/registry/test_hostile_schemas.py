@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -115,12 +118,55 @@ async def test_a_process_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPa
 async def test_few_wait_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "WAITING_MAX", 2)
     apart = Judging()
-    text = json.dumps({"type": "string", "description": "x" * 20_000})
-    question = SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text))
-    found = await asyncio.gather(*(apart.judge(question) for _ in range(4)), return_exceptions=True)
+    texts = [json.dumps({"type": "string", "description": f"{n}" * 20_000}) for n in range(4)]
+    questions = [SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text)) for text in texts]
+    found = await asyncio.gather(*map(apart.judge, questions), return_exceptions=True)
     refused = [one.error_code for one in found if isinstance(one, RegistryError)]
     assert refused == [50302, 50302]
-    assert (await apart.judge(question)).canonical == json.dumps(json.loads(text), separators=(",", ":"))
+    canonical = json.dumps(json.loads(texts[3]), separators=(",", ":"))
+    assert (await apart.judge(questions[3])).canonical == canonical
+
+
+async def test_who_asks_the_same_shares_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty producers that start with the same large schema."""
+    monkeypatch.setattr(judging, "KNOWN_BYTES_MAX", 100_000)
+    apart = Judging()
+    questions = [
+        SchemaQuestion(schema=SchemaText(schema_type="JSON", text=json.dumps({"title": f"{n}" * 20_000})))
+        for n in range(3)
+    ]
+    found = await asyncio.gather(*(apart.judge(questions[0]) for _ in range(40)))
+    assert (len(set(map(id, found))), apart.processes) == (1, 1)
+    for question in (*questions, questions[2]):
+        await apart.judge(question)
+    assert apart.processes == 3
+    await apart.judge(questions[0])
+    assert apart.processes == 4, "the oldest verdict made room"
+
+
+async def test_who_asks_the_same_shares_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SECONDS_MAX", 0.01)
+    apart = Judging()
+    text = json.dumps({"type": "string", "description": "x" * 20_000})
+    question = SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text))
+    found = await asyncio.gather(*(apart.judge(question) for _ in range(20)), return_exceptions=True)
+    assert {str(one) for one in found} == {"The schema takes too long to parse or to compare."}
+    assert apart.processes == 1
+    with pytest.raises(RegistryError):
+        await apart.judge(question)
+    assert apart.processes == 2, "the machine may be less busy now"
+
+
+def test_the_process_gives_way_to_the_node() -> None:
+    program = (
+        "import os, resource; from chronik.registry.judging import confine; before = os.nice(0); confine(); "
+        "print(os.nice(0) - before, open('/proc/self/oom_score_adj').read().strip(), "
+        "*resource.getrlimit(resource.RLIMIT_CPU))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    gave_way, first_to_go, *seconds = map(int, run.stdout.split())
+    assert gave_way > 0 or os.nice(0) >= 10
+    assert (first_to_go, seconds) == (1000, [8, 8])
 
 
 PIECES = [

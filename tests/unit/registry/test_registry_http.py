@@ -13,10 +13,13 @@ import pytest
 
 from chronik.admin.routes import ENDPOINTS
 from chronik.admin.schema_calls import MEDIA_TYPE, topic_of
+from chronik.metadata.commands import AddAcls, CreateTopic, PutCredential
 from chronik.model import SCHEMAS_TOPIC, TopicPartition
 from chronik.node import Node
 from chronik.records.batch import headers
 from chronik.records.reader import read_records
+from chronik.security.acls import AclBinding, Operation, ResourceType
+from chronik.security.scram import MECHANISMS, make_credential
 from tests.unit.admin.support import Answer, Http, with_node
 
 PROTO = 'syntax = "proto3"; message M { int32 x = 1; }'
@@ -70,6 +73,8 @@ def test_before_anything_is_registered_there_is_no_topic(tmp_path: Path) -> None
         assert await registry.get("/mode") == {"mode": "READWRITE"}
         await registry.get("/subjects/s/versions", 40401)
         await registry.get("/schemas/ids/1", 40403)
+        for number in ("0", "2147483648", "000000000001" + "9" * 5_000, "x"):
+            await registry.get(f"/subjects/s/versions/{number}", 42202)
         assert SCHEMAS_TOPIC not in registry.node.parts.services.state.topics
         await registry.register("s", avro("a"))
         topic = registry.node.parts.services.state.topics[SCHEMAS_TOPIC]
@@ -423,6 +428,25 @@ def test_keys_and_the_audit_log(tmp_path: Path) -> None:
     with_registry(tmp_path, work, admin_api_key=KEY, authorizer=True)
 
 
+def test_who_has_a_topic_does_not_choose_ids(tmp_path: Path) -> None:
+    """The highest id there can be, and nobody would get another one."""
+
+    async def work(registry: Registry) -> None:
+        submit = registry.node.parts.metadata.submit
+        credential = make_credential(MECHANISMS["SCRAM-SHA-256"], "a password", b"0" * 16, 4096)
+        await submit(PutCredential(user="ada", credential=credential))
+        everything = AclBinding(
+            resource_type=ResourceType.TOPIC, resource_name="s", principal="User:ada", operation=Operation.ALL
+        )
+        await submit(AddAcls(bindings=(everything,)))
+        ada = {"authorization": "Basic " + base64.b64encode(b"ada:a password").decode()}
+        await registry.call("PUT", "/mode/s", {"mode": "import"}, 40301, **ada)
+        await registry.call("PUT", "/mode/s", {"mode": "READONLY"}, **ada)
+        await registry.call("PUT", "/mode/s", {"mode": "IMPORT"}, authorization=f"Bearer {KEY}")
+
+    with_registry(tmp_path, work, admin_api_key=KEY, authorizer=True)
+
+
 async def audited(registry: Registry, admin: dict[str, str]) -> list[tuple[str, str, str, bool]]:
     """Entries of the audit log, once it has what was done last."""
     while True:
@@ -449,6 +473,27 @@ def test_clients_cannot_make_or_change_the_topic(tmp_path: Path) -> None:
         assert (await registry.http.get("/admin/topics")).json == []
         (listed,) = (await registry.http.get("/admin/topics?internal=true")).json
         assert (listed["name"], listed["is_internal"]) == (SCHEMAS_TOPIC, True)
+
+    with_registry(tmp_path, work)
+
+
+def test_a_topic_of_somebody_else_is_not_read(tmp_path: Path) -> None:
+    """A client made it on a node that had no registry yet. It can be deleted, and makes room."""
+
+    async def work(registry: Registry) -> None:
+        services = registry.node.parts.services
+        made = CreateTopic(
+            name=SCHEMAS_TOPIC,
+            topic_id=services.new_uuid(),
+            assignments=((1,),),
+            configs={"retention.ms": "-1"},
+        )
+        await services.metadata.submit(made)
+        assert "is not one of a registry" in await registry.get("/subjects", 50001)
+        await registry.register("s", {"schema": '"int"'}, 50001)
+        assert services.schemas.state_here is None
+        assert (await registry.http.call("DELETE", f"/admin/topics/{SCHEMAS_TOPIC}")).status == 200
+        assert await registry.register("s", {"schema": '"int"'}) == 1
 
     with_registry(tmp_path, work)
 

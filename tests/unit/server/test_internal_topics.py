@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chronik.metadata.commands import TOPIC_RESOURCE
-from chronik.model import ErrorCode
+from chronik.model import SCHEMAS_TOPIC, ErrorCode
 from chronik.server.internal_topics import mend_internal_topics
 from chronik.wire.api import ApiKey
 from tests.unit.server.harness import Harness
 
 OFFSETS = "__consumer_offsets"
-INTERNAL = (OFFSETS, "__transaction_state", "__share_group_state", "__chronik_anything")
+INTERNAL = (OFFSETS, SCHEMAS_TOPIC, "__transaction_state", "__share_group_state", "__chronik_anything")
 TIMEOUT = timedelta(seconds=5)
 
 
@@ -128,3 +128,35 @@ def test_one_that_was_made_wrongly_is_mended(when: str, caplog: pytest.LogCaptur
     assert "it is compacted now" in caplog.text
     asyncio.run(mend_internal_topics(harness.services))
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("partitions", "configs"),
+    [
+        pytest.param(1, {"retention_ms": "604800000"}, id="its records expire"),
+        pytest.param(3, {"cleanup_policy": "compact"}, id="it has partitions"),
+        pytest.param(1, {"cleanup_policy": "compact,delete"}, id="it does both"),
+    ],
+)
+def test_a_clients_topic_with_the_registrys_name_is_left_to_the_client(
+    partitions: int, configs: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a node made it that had no registry. Compaction would lose all but the last record of each key."""
+    harness = Harness()
+    harness.topic(SCHEMAS_TOPIC, *[(1,)] * partitions, **configs)
+    before = harness.services.state.topics[SCHEMAS_TOPIC]
+    asyncio.run(mend_internal_topics(harness.services))
+    assert harness.services.state.topics[SCHEMAS_TOPIC] == before
+    assert "it is left as it is" in caplog.text
+    deleted = harness.call(ApiKey.DELETE_TOPICS, 5, topic_names=[SCHEMAS_TOPIC], timeout=TIMEOUT)
+    assert deleted.responses[0].error_code == ErrorCode.none
+    assert SCHEMAS_TOPIC not in harness.services.state.topics
+
+
+def test_the_topic_of_confluents_registry_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+    harness = Harness()
+    harness.topic(SCHEMAS_TOPIC, (1,), cleanup_policy="compact")
+    asyncio.run(mend_internal_topics(harness.services))
+    assert caplog.records == []
+    deleted = harness.call(ApiKey.DELETE_TOPICS, 5, topic_names=[SCHEMAS_TOPIC], timeout=TIMEOUT)
+    assert deleted.responses[0].error_code == ErrorCode.invalid_request

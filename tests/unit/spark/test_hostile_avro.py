@@ -130,3 +130,20 @@ def test_a_registry_that_answers_something_else_is_named(
         fetch_schema(registry, 1)
     with pytest.raises(ChronikError, match="registry"):
         fetch_latest(registry, "orders")
+
+
+def test_a_registry_that_points_elsewhere_does_not_pass_on_who_asks(
+    registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def do_get(self: Registry) -> None:
+        seen.append((self.path, self.headers.get("authorization")))
+        self.send_response(200 if self.path == "/elsewhere" else 302)
+        self.send_header("location", "/elsewhere")
+        self.end_headers()
+        self.wfile.write(b'{"schema": "5"}')
+
+    monkeypatch.setattr(Registry, "do_GET", do_get)
+    assert fetch_schema(registry.replace("//", "//:KEY@"), 1) == 5
+    assert seen == [("/schemas/ids/1", "Bearer KEY"), ("/elsewhere", None)]

@@ -10,7 +10,7 @@ from chronik.admin.endpoint import Content, HttpCall
 from chronik.admin.schema_calls import ask_registry, changing, on_subject, reading, shown
 from chronik.registry.errors import RegistryError
 from chronik.registry.messages import RegistryCall
-from chronik.security.acls import Operation
+from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
 from chronik.server.gate import on_cluster
 
 _MAY_LOOK: Final = on_cluster(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
@@ -150,6 +150,9 @@ async def subject_schema_mode(call: HttpCall) -> Content:
     body=SchemaModeBody,
 )
 async def set_subject_schema_mode(call: HttpCall) -> Content:
+    """IMPORT needs ALTER_CONFIGS on the cluster: ids are everybody's."""
+    if call.body.mode.upper() == "IMPORT":
+        call.access.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     return await _ask(call, "set_mode", value=call.body.mode, force=call.query.force)
 
 

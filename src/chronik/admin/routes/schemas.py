@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,7 @@ from chronik.server.gate import asks
 T = TypeVar("T")
 
 _ALL_CONTEXTS: Final = ":*:"
+SEEN_AT_ONCE: Final = 500
 
 
 class SchemaListQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,6 +76,17 @@ def _page(found: Sequence[T], query: Any) -> list[T]:
     return list(found[start:] if query.limit < 0 else found[start : start + query.limit])
 
 
+async def _all_seen(call: HttpCall, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose subjects the caller may see; there may be very many."""
+    seen = []
+    for place, one in enumerate(found):
+        if may_see(call, one["subject"]):
+            seen.append(one)
+        if place % SEEN_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return seen
+
+
 def _prefix(query: SchemaListQuery) -> str:
     return query.subject_prefix.removeprefix(_ALL_CONTEXTS)
 
@@ -97,15 +110,12 @@ def _number(text: str) -> int:
 async def schema_subjects(call: HttpCall) -> Content:
     """Those that the caller may see, by name."""
     query: SchemaListQuery = call.query
-    wanted = RegistryCall(operation="subjects", deleted=query.deleted or query.deleted_only)
-    found = await ask_registry(call, wanted)
-    names = [
-        one["subject"]
-        for one in found
-        if one["subject"].startswith(_prefix(query))
-        and (one["deleted"] or not query.deleted_only)
-        and may_see(call, one["subject"])
-    ]
+    deleted = query.deleted or query.deleted_only
+    found = await ask_registry(
+        call, RegistryCall(operation="subjects", deleted=deleted, prefix=_prefix(query))
+    )
+    seen = await _all_seen(call, found)
+    names = [one["subject"] for one in seen if one["deleted"] or not query.deleted_only]
     return shown(_page(names, query))
 
 
@@ -353,12 +363,10 @@ def _seen(call: HttpCall, found: Any) -> list[dict[str, Any]]:
 async def schema_list(call: HttpCall) -> Content:
     """Those that the caller may see."""
     query: SchemaListQuery = call.query
-    found = await ask_registry(call, RegistryCall(operation="schemas", deleted=query.deleted))
-    prefix = _prefix(query)
-    seen = [one for one in found if one["subject"].startswith(prefix) and may_see(call, one["subject"])]
-    if query.latest_only:
-        seen = list({one["subject"]: one for one in seen}.values())
-    return shown(_page(seen, query))
+    wanted = RegistryCall(
+        operation="schemas", deleted=query.deleted, prefix=_prefix(query), latest_only=query.latest_only
+    )
+    return shown(_page(await _all_seen(call, await ask_registry(call, wanted)), query))
 
 
 @reading(

@@ -99,9 +99,10 @@ class _Registry:
         return Referring(schema, tuple(gathered.values())) if gathered else schema
 
     def _answer(self, url: str) -> Any:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, headers=self._headers), timeout=TIMEOUT_S
-        ) as answer:
+        request = urllib.request.Request(url)
+        for name, value in self._headers.items():
+            request.add_unredirected_header(name, value)  # not for whom the registry points to
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             data = answer.read(ANSWER_BYTES_MAX + 1)
         if len(data) > ANSWER_BYTES_MAX:
             raise ValueError(f"an answer has at most {ANSWER_BYTES_MAX} bytes")
