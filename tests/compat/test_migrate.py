@@ -223,11 +223,12 @@ def differences_are_found(migration: Migration, topic: str) -> None:
             producer.produce(topic, value, partition=1)
         assert producer.flush(30) == 0
     migration.chronik("topic", "alter", topic, "--config", "retention.ms=1000000000")
-    findings = " ".join(migration.check("--last", "50", code=1)["findings"])
+    found = migration.check("--last", "50", code=1)["findings"]
+    findings = " ".join(one for one in found if not one.startswith("group "))
     assert f"{topic}-0: old offset" in findings
     assert f"{topic}-1: 1 records from old offset" in findings
     assert f"{topic}: retention.ms is 3600000000, and 1000000000 on the new side" in findings
-    assert f"{topic}-2: " not in findings.replace("group", "")
+    assert f"{topic}-2: " not in findings
 
 
 def test_share_groups_of_apache_kafka_are_described(only_chronik: None, old: ApacheKafka, topic: str) -> None:

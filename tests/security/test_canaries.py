@@ -187,7 +187,15 @@ class Place:
         parts = []
         for one in ENDPOINTS:
             if one.method == "GET" and one.path != "/session" and not one.path.startswith("/_"):
-                path = one.path.replace(":path}", "}").format(name=TOPIC, group_id="g", file="app.js")
+                names = {
+                    "name": TOPIC,
+                    "group_id": "g",
+                    "file": "app.js",
+                    "subject": TOPIC,
+                    "version": "1",
+                    "id": "1",
+                }
+                path = one.path.replace(":path}", "}").format_map(names)
                 parts.append((await self.call("GET", path, **key)).body.decode())
         return "\n".join(parts)
 
