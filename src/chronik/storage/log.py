@@ -373,7 +373,8 @@ class PartitionLog:
         A segment is never ahead of what the WAL has on disk: recovery believes the WAL.
         """
         runs: list[tuple[Segment, int, list[Buffer]]] = []
-        next_offset = self.flushed_offset
+        # Where a cut left a gap, the log's end is behind that of its last batch.
+        next_offset = max(self.flushed_offset, self.synced_end_offset)
         start = bisect_right(self.tail, self.flushed_offset, key=lambda batch: batch.base_offset)
         start = max(start - 1, 0)
         for place in range(start, len(self.tail)):
@@ -381,14 +382,16 @@ class PartitionLog:
             if batch.next_offset <= self.flushed_offset:
                 continue
             if batch.next_offset > self.synced_end_offset:
+                next_offset = max(self.flushed_offset, min(next_offset, batch.base_offset))
                 break
             if runs and runs[-1][0] is batch.segment:
                 runs[-1][2].append(batch.view)
             else:
                 runs.append((batch.segment, batch.position, [batch.view]))
-            next_offset = batch.next_offset
         sealed = [segment for segment in self._retired if self._seals_below(segment, next_offset)]
         self._retired = [segment for segment in self._retired if segment not in sealed]
+        if not runs:
+            self.flushed_offset = next_offset
         if not runs and not sealed:
             return None
         return WritePlan(runs, sealed, next_offset, self.truncations)

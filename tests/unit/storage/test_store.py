@@ -368,6 +368,23 @@ async def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) 
         assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
 
 
+async def test_a_cut_inside_a_batch_keeps_no_checkpoint_from_being_written(tmp_path: Path) -> None:
+    """The log ends behind its last batch then: no segment file ever reaches that far."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        append(log, *[b"kept"] * 5)
+        append(log, *[b"dropped"] * 5)
+        await store.wal.drained()
+        log.truncate(7)
+        await store.checkpoint()
+        assert (log.flushed_offset, log.log_end_offset) == (7, 7)
+        append(log, b"later", epoch=1)
+        await store.checkpoint()
+        assert log.flushed_offset == 8
+    async with opened(tmp_path) as (store, _):
+        assert [offset for offset, _ in await read_values(open_orders(store))] == [0, 1, 2, 3, 4, 7]
+
+
 async def test_what_two_cuts_left_is_durable_and_nothing_behind_it(tmp_path: Path) -> None:
     """A checkpoint, too, has to hear of it: it speaks of all that was appended before it."""
     async with opened(tmp_path) as (store, _):
