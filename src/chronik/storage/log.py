@@ -544,6 +544,9 @@ class PartitionLog:
             trim = segment.cut(last.position + len(last.view), offset)
         else:
             trim = segment.cut(segment.end_before(offset), offset)
+        for batch in self.tail:  # those in the file are looked at by `trim`
+            if batch.segment is segment and batch.next_offset > self.flushed_offset:
+                segment.note_timestamp(batch.header)
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)

@@ -133,6 +133,11 @@ class Segment:
         self.size_bytes = position + size
         return position
 
+    def note_timestamp(self, header: BatchHeader) -> None:
+        """A batch is the youngest, unless another one is."""
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
     def forget_from(self, position: int, offset: int) -> None:
         """Take back batches that were noted from `position` on and never written."""
         self.size_bytes = position
@@ -275,8 +280,7 @@ class Segment:
         if last is not None and last[0] > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = last
         for _, header in self.scan(offsets.last_position):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            self.note_timestamp(header)
 
     def rebuild_indexes(self) -> None:
         """Blocking: walk the whole file and write both indexes again."""
@@ -483,8 +487,7 @@ class Segment:
             self._trim_beside(".timeindex", self._time_written * TIME_ENTRY.size)
             # Not further than what is written: that would make a file for a segment that may get no batches.
             for _, header in self.scan(self.start_for(next_offset), self.written_bytes):
-                if header.max_timestamp > self.max_timestamp:
-                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+                self.note_timestamp(header)
 
         return trim
 

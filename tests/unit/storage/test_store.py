@@ -385,6 +385,24 @@ async def test_a_cut_inside_a_batch_keeps_no_checkpoint_from_being_written(tmp_p
         assert [offset for offset, _ in await read_values(open_orders(store))] == [0, 1, 2, 3, 4, 7]
 
 
+@pytest.mark.parametrize("is_in_file", [True, False])
+async def test_a_cut_log_knows_its_youngest_record(tmp_path: Path, is_in_file: bool) -> None:
+    """What is in memory alone counts, too: look-ups by time and retention go by it."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        append(log, b"youngest", timestamp_ms=5_000)
+        append(log, b"kept", timestamp_ms=1_000)
+        await store.wal.drained()
+        if is_in_file:
+            await store.flusher.flushed()
+        append(log, b"dropped", timestamp_ms=9_000)
+        log.truncate(2)
+        await store.wal.drained()
+        await store.checkpoint()
+        youngest = log.segments[-1]
+        assert (youngest.max_timestamp, youngest.max_timestamp_offset) == (5_000, 0)
+
+
 async def test_what_two_cuts_left_is_durable_and_nothing_behind_it(tmp_path: Path) -> None:
     """A checkpoint, too, has to hear of it: it speaks of all that was appended before it."""
     async with opened(tmp_path) as (store, _):
