@@ -364,6 +364,13 @@ class PartitionLog:
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):
             self.producers.forget_from(offset)
+        self._note_unflushed(self.segments[-1])
+        self.disk.submit(IoThread.BACKGROUND, self.segments[-1].note_written, lambda _result, _error: None)
+
+    def _note_unflushed(self, segment: Segment) -> None:
+        for batch in self.tail:
+            if batch.segment is segment and batch.next_offset > self.flushed_offset:
+                segment.note_timestamp(batch.header)
 
     # --- what the flusher asks -----------------------------------------------------------------------
 
@@ -544,9 +551,7 @@ class PartitionLog:
             trim = segment.cut(last.position + len(last.view), offset)
         else:
             trim = segment.cut(segment.end_before(offset), offset)
-        for batch in self.tail:  # those in the file are looked at by `trim`
-            if batch.segment is segment and batch.next_offset > self.flushed_offset:
-                segment.note_timestamp(batch.header)
+        self._note_unflushed(segment)  # `trim` does so for those in the file
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)

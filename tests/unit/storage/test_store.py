@@ -386,6 +386,31 @@ async def test_a_cut_inside_a_batch_keeps_no_checkpoint_from_being_written(tmp_p
 
 
 @pytest.mark.parametrize("is_in_file", [True, False])
+async def test_what_a_failed_round_took_back_is_not_the_youngest_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_file: bool
+) -> None:
+    """Else no look-up finds that one, and a sound time index looks damaged once the segment is closed."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        await append_durably(store, log, b"youngest", timestamp_ms=5_000)
+        if is_in_file:
+            await store.flusher.flushed()
+
+        def bad_sync(_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RealFile, "sync", bad_sync)
+            append(log, b"lost", timestamp_ms=9_000)
+            await store.wal.drained()
+        await append_durably(store, log, b"later", timestamp_ms=1_000)
+        await store.flusher.flushed()
+        found = await reading.offset_of_max_timestamp(log)
+        assert found is not None
+        assert (found.timestamp_ms, found.offset) == (5_000, 0)
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
 async def test_a_cut_log_knows_its_youngest_record(tmp_path: Path, is_in_file: bool) -> None:
     """What is in memory alone counts, too: look-ups by time and retention go by it."""
     async with opened(tmp_path) as (store, _):
