@@ -364,6 +364,13 @@ class PartitionLog:
         self.epochs.truncate_end(offset)
         if self.producers is not None and not self.producers.truncate_to(offset):
             self.producers.forget_from(offset)
+        self._note_unflushed(self.segments[-1])
+        self.disk.submit(IoThread.BACKGROUND, self.segments[-1].note_written, lambda _result, _error: None)
+
+    def _note_unflushed(self, segment: Segment) -> None:
+        for batch in self.tail:
+            if batch.segment is segment and batch.next_offset > self.flushed_offset:
+                segment.note_timestamp(batch.header)
 
     # --- what the flusher asks -----------------------------------------------------------------------
 
@@ -373,7 +380,8 @@ class PartitionLog:
         A segment is never ahead of what the WAL has on disk: recovery believes the WAL.
         """
         runs: list[tuple[Segment, int, list[Buffer]]] = []
-        next_offset = self.flushed_offset
+        # Where a cut left a gap, the log's end is behind that of its last batch.
+        next_offset = max(self.flushed_offset, self.synced_end_offset)
         start = bisect_right(self.tail, self.flushed_offset, key=lambda batch: batch.base_offset)
         start = max(start - 1, 0)
         for place in range(start, len(self.tail)):
@@ -381,14 +389,16 @@ class PartitionLog:
             if batch.next_offset <= self.flushed_offset:
                 continue
             if batch.next_offset > self.synced_end_offset:
+                next_offset = max(self.flushed_offset, min(next_offset, batch.base_offset))
                 break
             if runs and runs[-1][0] is batch.segment:
                 runs[-1][2].append(batch.view)
             else:
                 runs.append((batch.segment, batch.position, [batch.view]))
-            next_offset = batch.next_offset
         sealed = [segment for segment in self._retired if self._seals_below(segment, next_offset)]
         self._retired = [segment for segment in self._retired if segment not in sealed]
+        if not runs:
+            self.flushed_offset = next_offset
         if not runs and not sealed:
             return None
         return WritePlan(runs, sealed, next_offset, self.truncations)
@@ -541,6 +551,7 @@ class PartitionLog:
             trim = segment.cut(last.position + len(last.view), offset)
         else:
             trim = segment.cut(segment.end_before(offset), offset)
+        self._note_unflushed(segment)  # `trim` does so for those in the file
         self.log_end_offset = max(offset, self.log_start_offset)
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)

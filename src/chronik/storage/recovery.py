@@ -127,12 +127,14 @@ class _Recovery:
                     is_last_file=place == len(paths) - 1,
                     next_round=next_round,
                 )
-                saved_round = next_round(max(sequence, from_sequence - 1))
+                saved_round: int | None = None
                 first = -1
                 for entry in scanner.entries(lambda header: header.sequence >= from_sequence):
                     if first < 0:
                         first = entry.header.sequence
                     if entry.header.sequence >= from_sequence:
+                        if saved_round is None:
+                            saved_round = next_round(entry.header.sequence)
                         if entry.header.round >= saved_round:
                             save_end(file, sequence)
                             saved_round = ANY_ROUND

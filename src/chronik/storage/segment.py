@@ -133,12 +133,27 @@ class Segment:
         self.size_bytes = position + size
         return position
 
+    def note_timestamp(self, header: BatchHeader) -> None:
+        """A batch is the youngest, unless another one is."""
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+    def note_written(self) -> None:
+        """Blocking: the same for the batches in the file."""
+        for _, header in self.scan(self.offset_index.last_position):
+            self.note_timestamp(header)
+
     def forget_from(self, position: int, offset: int) -> None:
-        """Take back batches that were noted from `position` on and never written."""
+        """Take back batches that were noted from `position` on and never written.
+
+        The highest timestamp may be one of those that are left: `note_timestamp` and `note_written` tell.
+        """
         self.size_bytes = position
         self.offset_index.truncate(position)
         self.time_index.truncate(offset)
         self.bytes_since_index = position - self.offset_index.last_position
+        if self.max_timestamp_offset >= offset:
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last or (-1, self.base_offset)
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Blocking: put bytes that were noted into the file, and new index entries into theirs."""
@@ -274,9 +289,7 @@ class Segment:
         last = times.last
         if last is not None and last[0] > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = last
-        for _, header in self.scan(offsets.last_position):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        self.note_written()
 
     def rebuild_indexes(self) -> None:
         """Blocking: walk the whole file and write both indexes again."""
@@ -464,8 +477,7 @@ class Segment:
         offset_entries, time_entries = len(self.offset_index), len(self.time_index)
         self.size_bytes = position
         self.bytes_since_index = position - self.offset_index.last_position
-        last = self.time_index.last
-        self.max_timestamp, self.max_timestamp_offset = last or (-1, self.base_offset)
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last or (-1, self.base_offset)
 
         def trim() -> None:
             try:
@@ -483,8 +495,7 @@ class Segment:
             self._trim_beside(".timeindex", self._time_written * TIME_ENTRY.size)
             # Not further than what is written: that would make a file for a segment that may get no batches.
             for _, header in self.scan(self.start_for(next_offset), self.written_bytes):
-                if header.max_timestamp > self.max_timestamp:
-                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+                self.note_timestamp(header)
 
         return trim
 

@@ -240,7 +240,11 @@ class LogStore:
     def _is_low_on_space(self) -> bool:
         """Whether there is room for fewer than `LOW_SPACE_WAL_FILES` WAL files. WAL files have to be removed
         then, while segments can still be written."""
-        return self.disk.usage(self.root)[1] < LOW_SPACE_WAL_FILES * self._options.wal.file_bytes
+        try:
+            free_bytes = self.disk.usage(self.root)[1]
+        except OSError:
+            return False  # what the next write says is worth more
+        return free_bytes < LOW_SPACE_WAL_FILES * self._options.wal.file_bytes
 
     async def checkpoint(self, *, clean: bool = False) -> None:
         async with self._checkpoint_lock:

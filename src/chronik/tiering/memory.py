@@ -39,23 +39,29 @@ class ByteBudget:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self.take(self._waiting[0][0]):
-            self._waiting.popleft()[1].set_result(None)
+        while self._waiting:
+            size, turn = self._waiting[0]
+            # Who was cancelled in this turn of the loop is here still.
+            if not turn.done():
+                if not self.take(size):
+                    return
+                turn.set_result(None)
+            self._waiting.popleft()
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
         """Waits in turn, so that large ones get theirs, too. Who waits must hold nothing of the budget."""
         if self._waiting or not self.take(size):
-            entry = (size, asyncio.get_running_loop().create_future())
-            self._waiting.append(entry)
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, turn))
             try:
-                await entry[1]
+                await turn
             except asyncio.CancelledError:
-                if entry in self._waiting:
-                    self._waiting.remove(entry)
-                    self._admit()
-                else:
+                if not turn.cancelled():
                     self.give_back(size)
+                elif (size, turn) in self._waiting:
+                    self._waiting.remove((size, turn))
+                    self._admit()
                 raise
         try:
             yield

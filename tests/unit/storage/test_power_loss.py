@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from chronik.storage import reading, wal_queue
 from chronik.storage.disk import IoThread
 from chronik.storage.log import LogConfig, PartitionLog
 from chronik.storage.recovery import open_store
-from chronik.storage.store import LogStore, StoreOptions
+from chronik.storage.store import CHECKPOINT_SECONDS, LogStore, StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
 from tests.unit.storage.support import append, append_durably, open_orders, read_values
 
@@ -451,6 +452,22 @@ def test_a_store_that_may_write_no_checkpoint_leaves_no_task_behind() -> None:
         return len(machine.processes[-1].live_tasks())
 
     assert machine.run(fail) == 1, "the test's own"
+
+
+def test_checkpoints_go_on_where_the_disk_does_not_tell_its_free_space() -> None:
+    machine = Machine(1)
+
+    async def work(store: LogStore) -> None:
+        def failing(_directory: Path) -> tuple[int, int]:
+            raise OSError(errno.EIO, "input/output error")
+
+        machine.view.usage = failing  # type: ignore[method-assign]
+        store.start()
+        await append_durably(store, open_orders(store), b"value")
+        await asyncio.sleep(2 * CHECKPOINT_SECONDS)
+        assert store.checkpoint_age() <= 1.5 * CHECKPOINT_SECONDS
+
+    machine.run(work)
 
 
 def test_failed_rounds_keep_no_file_open() -> None:

@@ -368,6 +368,66 @@ async def test_an_append_that_was_cut_off_makes_nothing_durable(tmp_path: Path) 
         assert (log.durable_end_offset, log.log_end_offset) == (2, 2)
 
 
+async def test_a_cut_inside_a_batch_keeps_no_checkpoint_from_being_written(tmp_path: Path) -> None:
+    """The log ends behind its last batch then: no segment file ever reaches that far."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        append(log, *[b"kept"] * 5)
+        append(log, *[b"dropped"] * 5)
+        await store.wal.drained()
+        log.truncate(7)
+        await store.checkpoint()
+        assert (log.flushed_offset, log.log_end_offset) == (7, 7)
+        append(log, b"later", epoch=1)
+        await store.checkpoint()
+        assert log.flushed_offset == 8
+    async with opened(tmp_path) as (store, _):
+        assert [offset for offset, _ in await read_values(open_orders(store))] == [0, 1, 2, 3, 4, 7]
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+async def test_what_a_failed_round_took_back_is_not_the_youngest_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_file: bool
+) -> None:
+    """Else no look-up finds that one, and a sound time index looks damaged once the segment is closed."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        await append_durably(store, log, b"youngest", timestamp_ms=5_000)
+        if is_in_file:
+            await store.flusher.flushed()
+
+        def bad_sync(_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RealFile, "sync", bad_sync)
+            append(log, b"lost", timestamp_ms=9_000)
+            await store.wal.drained()
+        await append_durably(store, log, b"later", timestamp_ms=1_000)
+        await store.flusher.flushed()
+        found = await reading.offset_of_max_timestamp(log)
+        assert found is not None
+        assert (found.timestamp_ms, found.offset) == (5_000, 0)
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+async def test_a_cut_log_knows_its_youngest_record(tmp_path: Path, is_in_file: bool) -> None:
+    """What is in memory alone counts, too: look-ups by time and retention go by it."""
+    async with opened(tmp_path) as (store, _):
+        log = open_orders(store)
+        append(log, b"youngest", timestamp_ms=5_000)
+        append(log, b"kept", timestamp_ms=1_000)
+        await store.wal.drained()
+        if is_in_file:
+            await store.flusher.flushed()
+        append(log, b"dropped", timestamp_ms=9_000)
+        log.truncate(2)
+        await store.wal.drained()
+        await store.checkpoint()
+        youngest = log.segments[-1]
+        assert (youngest.max_timestamp, youngest.max_timestamp_offset) == (5_000, 0)
+
+
 async def test_what_two_cuts_left_is_durable_and_nothing_behind_it(tmp_path: Path) -> None:
     """A checkpoint, too, has to hear of it: it speaks of all that was appended before it."""
     async with opened(tmp_path) as (store, _):

@@ -15,7 +15,7 @@ from chronik.storage.log import LogConfig
 from chronik.storage.store import StoreOptions
 from chronik.storage.wal import PROFILES, WalOptions
 from chronik.storage.wal_format import WalEntryKind, WalScanner, encode_header
-from tests.unit.storage.support import append, append_durably, open_orders, opened, read_values
+from tests.unit.storage.support import DiskSpy, append, append_durably, open_orders, opened, read_values
 
 
 async def test_each_round_has_its_own_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +58,24 @@ async def test_a_file_without_entries_does_not_make_damage_look_torn(tmp_path: P
         found = [offset for offset, _ in await read_values(open_orders(store))]
         assert found == [0, 1, 3, 4, 5]
         assert (len(report.damage), report.torn) == (1, [])
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_recovery_reads_no_file_again_and_again(tmp_path: Path, is_clean: bool) -> None:
+    """Neither those before the checkpoint, nor those that a failing disk left without entries."""
+    small = StoreOptions(wal=WalOptions(profile=PROFILES["ultra"], file_bytes=20_000))
+    async with opened(tmp_path, small, crash=not is_clean) as (store, _):
+        log = open_orders(store)
+        for _ in range(12):
+            await append_durably(store, log, bytes(15_000))
+        paths = [file.path for file in store.wal.files]
+    if not is_clean:
+        for path in paths[1:-1]:
+            path.write_bytes(bytes(20_000))
+    async with opened(tmp_path, disk_type=DiskSpy, crash=True) as (store, report):
+        assert isinstance(store.disk, DiskSpy)
+        assert (report.entries == 0) == is_clean
+        assert max(store.disk.read_bytes[path] for path in paths) < 4 * 20_000
 
 
 async def test_what_a_failed_round_left_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,27 @@ async def test_who_gives_up_as_the_turn_comes_gives_it_to_the_next() -> None:
     assert stats.read_memory_bytes == 0
 
 
+async def test_all_may_give_up_in_one_turn() -> None:
+    """As the reads under way do when a node stops. Others come behind them."""
+    stats = TieringStats()
+    budget = ByteBudget(10, stats)
+
+    async def work() -> None:
+        async with budget.taken(10):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(4)]
+    await turns()
+    for task in tasks[:3]:
+        task.cancel()
+    ended = await asyncio.gather(*tasks[:3], return_exceptions=True)
+    assert [type(one) for one in ended] == [asyncio.CancelledError] * 3
+    assert stats.read_memory_bytes == 10, "of the fourth"
+    tasks[3].cancel()
+    await asyncio.wait(tasks)
+    assert stats.read_memory_bytes == 0
+
+
 def test_who_does_not_wait_is_refused() -> None:
     stats = TieringStats()
     budget = ByteBudget(10, stats)

@@ -87,6 +87,10 @@ class _PendingFetch:
         self._timer: asyncio.TimerHandle | None = None
         self._watched: list[Partition] = []
         self._wake_scheduled = False
+        self._is_reading = False
+        """Whether `_read_rest` is under way. It may last, and records come much faster than it ends."""
+        self._is_late = False
+        """Whether to look again then."""
         self._finished = False
 
     # --- trying ------------------------------------------------------------------------------------
@@ -108,13 +112,23 @@ class _PendingFetch:
                         min_one_batch=reading.is_empty,
                     )
                 if found is None:
-                    self._call.spawn(self._read_rest(reading, place))
+                    self._is_reading = True
+                    self._call.spawn(self._read_alone(reading, place))
                     return
                 self._take(result, partition, wanted, found)
             except Exception as error:
                 self._refuse(result, wanted, error)
             reading.add(result)
         self._conclude(reading.results)
+
+    async def _read_alone(self, reading: _Reading, start: int) -> None:
+        try:
+            await self._read_rest(reading, start)
+        finally:
+            self._is_reading = False
+            if self._is_late:
+                self._is_late = False
+                self._wake()
 
     async def _read_rest(self, reading: _Reading, start: int) -> None:
         """Read the first partition that is not in memory, and all after it. They are read in order, since the
@@ -259,7 +273,9 @@ class _PendingFetch:
 
     def _again(self) -> None:
         self._wake_scheduled = False
-        if not self._finished:
+        if self._is_reading:
+            self._is_late = True
+        elif not self._finished:
             began = clock()
             try:
                 self.attempt()
