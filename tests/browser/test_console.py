@@ -235,9 +235,10 @@ def test_everything_is_reached_by_keyboard(page: Page, base: str, watched: Watch
 
 def test_light_and_dark(page: Page, base: str, watched: Watched) -> None:
     page.goto(base)
-    assert page.locator("html").get_attribute("data-theme") == "light"
+    expect(page.locator(".node")).to_be_visible()  # by then the page listens to keys
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
     page.keyboard.press("d")
-    assert page.locator("html").get_attribute("data-theme") == "dark"
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 

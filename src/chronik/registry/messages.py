@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from chronik.model import Int32, Int64
 from chronik.registry.records import Reference
 
 __all__ = ["RegistryAnswer", "RegistryCall", "SchemaBody"]
@@ -17,9 +18,9 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     schema: str = ""
     schema_type: str | None = None
     references: list[Reference] | None = None
-    id: int | None = None
+    id: Int64 | None = None
     """To be registered under this id: for subjects in mode IMPORT."""
-    version: int | None = None
+    version: Int64 | None = None
     metadata: Any = None
     """Not supported, like `ruleSet`: refused unless null."""
     rule_set: Any = None
@@ -31,7 +32,7 @@ class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     operation: str
     subject: str | None = None
     version: str = ""
-    id: int = 0
+    id: Int64 = 0
     body: SchemaBody = SchemaBody()
     value: str = ""
     """A compatibility level or a mode."""
@@ -50,7 +51,7 @@ class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: Any = None
-    error_code: int = 0
+    error_code: Int32 = 0
     message: str = ""
     is_elsewhere: bool = False
     """This node is not the registry, or not yet. Nothing was done."""

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from chronik.model import Int32
+
 __all__ = [
     "CONTEXTS",
     "KeyType",
@@ -35,7 +37,7 @@ class KeyType:
 class Reference(msgspec.Struct, frozen=True):
     name: str
     subject: str
-    version: int
+    version: Int32
 
 
 class SchemaValue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -35,6 +35,7 @@ from chronik.storage.log_parts import (
     WalWaiter,
     WritePlan,
     delete_segments,
+    runs_to_write,
 )
 from chronik.storage.producer_state import ProducerStates
 from chronik.storage.relaxed import Relaxed
@@ -375,26 +376,8 @@ class PartitionLog:
     # --- what the flusher asks -----------------------------------------------------------------------
 
     def plan_write(self) -> WritePlan | None:
-        """Synced batches that no file has yet, grouped into writes. Runs on the loop.
-
-        A segment is never ahead of what the WAL has on disk: recovery believes the WAL.
-        """
-        runs: list[tuple[Segment, int, list[Buffer]]] = []
-        # Where a cut left a gap, the log's end is behind that of its last batch.
-        next_offset = max(self.flushed_offset, self.synced_end_offset)
-        start = bisect_right(self.tail, self.flushed_offset, key=lambda batch: batch.base_offset)
-        start = max(start - 1, 0)
-        for place in range(start, len(self.tail)):
-            batch = self.tail[place]
-            if batch.next_offset <= self.flushed_offset:
-                continue
-            if batch.next_offset > self.synced_end_offset:
-                next_offset = max(self.flushed_offset, min(next_offset, batch.base_offset))
-                break
-            if runs and runs[-1][0] is batch.segment:
-                runs[-1][2].append(batch.view)
-            else:
-                runs.append((batch.segment, batch.position, [batch.view]))
+        """Synced batches that no file has yet, grouped into writes. Runs on the loop."""
+        runs, next_offset = runs_to_write(self.tail, self.flushed_offset, self.synced_end_offset)
         sealed = [segment for segment in self._retired if self._seals_below(segment, next_offset)]
         self._retired = [segment for segment in self._retired if segment not in sealed]
         if not runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -90,6 +91,30 @@ class WritePlan:
     sealed: list[Segment]
     next_offset: int
     truncations: int
+
+
+def runs_to_write(
+    tail: Sequence[TailBatch], flushed_offset: int, synced_end_offset: int
+) -> tuple[list[tuple[Segment, int, list[Buffer]]], int]:
+    """The runs of a `WritePlan`, and up to which offset the log is in its files once they are written.
+
+    A segment is never ahead of what the WAL has on disk: recovery believes the WAL.
+    """
+    runs: list[tuple[Segment, int, list[Buffer]]] = []
+    # Where a cut left a gap, the log's end is behind that of its last batch.
+    next_offset = max(flushed_offset, synced_end_offset)
+    start = max(bisect_right(tail, flushed_offset, key=lambda batch: batch.base_offset) - 1, 0)
+    for place in range(start, len(tail)):
+        batch = tail[place]
+        if batch.next_offset <= flushed_offset:
+            continue
+        if batch.next_offset > synced_end_offset:
+            return runs, max(flushed_offset, min(next_offset, batch.base_offset))
+        if runs and runs[-1][0] is batch.segment:
+            runs[-1][2].append(batch.view)
+        else:
+            runs.append((batch.segment, batch.position, [batch.view]))
+    return runs, next_offset
 
 
 class Dirty(Protocol):

@@ -19,7 +19,7 @@ from chronik.admin.schema_calls import (
     require,
     shown,
 )
-from chronik.model import ErrorCode, RequestError
+from chronik.model import ErrorCode, Int32, RequestError
 from chronik.registry.errors import RegistryError
 from chronik.registry.judge import TYPES
 from chronik.registry.messages import RegistryCall, SchemaBody
@@ -39,8 +39,8 @@ class SchemaListQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     deleted_only: bool = False
     latest_only: bool = False
     """The latest version of each subject."""
-    offset: int = 0
-    limit: int = -1
+    offset: Int32 = 0
+    limit: Int32 = -1
     """-1: all."""
 
 
@@ -50,8 +50,8 @@ class SchemaIdQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """serialized: of protobuf, the descriptor in base64."""
     fetch_max_id: bool = False
     deleted: bool = False
-    offset: int = 0
-    limit: int = -1
+    offset: Int32 = 0
+    limit: Int32 = -1
 
 
 class SchemaVersionQuery(msgspec.Struct, frozen=True, kw_only=True):
