@@ -52,8 +52,9 @@ LEFT = [block for block in ALL if claim(block) is None and block.language in REA
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """The words of each simple command, without assignments before it."""
-    for line in block.code.replace("\\\n", " ").splitlines():
+    """The words of each simple command, without assignments before it and without what a heredoc gives it."""
+    code = re.sub(r"(<<'(\w+)'.*\n)(?:.*\n)*?\2\n", r"\1", block.code)
+    for line in code.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&")
         lexer.whitespace_split = True
         words: list[str] = []
