@@ -39,7 +39,7 @@ WRONG = (typer.BadParameter.__mro__[1], ChronikError, AssertionError)
 """What a line that no program takes ends with; the first is the command line's `UsageError`."""
 READ = {"sh", "python", "toml", "properties"}
 NOT_CODE = {"mermaid", "text"}
-OTHER_PROGRAMS = {"cat", "curl", "export", "openssl", "python3", "spark-submit"}
+OTHER_PROGRAMS = {"cat", "curl", "echo", "export", "openssl", "python3", "spark-submit"}
 
 ALL = [block for page in pages() for block in blocks(page)]
 
