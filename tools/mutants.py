@@ -545,8 +545,8 @@ MUTANTS = (
         "relaxed: segments are written before the WAL is synced",
         "relaxed",
         "storage/log.py",
-        "            if batch.next_offset > self.synced_end_offset:\n                break\n",
-        "            if batch.next_offset > self.durable_end_offset:\n                break\n",
+        "runs_to_write(self.tail, self.flushed_offset, self.synced_end_offset)",
+        "runs_to_write(self.tail, self.flushed_offset, self.durable_end_offset)",
         is_quick=True,
     ),
     Mutant(

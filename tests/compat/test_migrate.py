@@ -20,6 +20,7 @@ import confluent_kafka as ck
 import confluent_kafka.admin
 import pytest
 
+from chronik.cli.migrate_config import OWN_TOPICS
 from chronik.client import Cluster
 from chronik.client.features import raise_feature
 from tests import java
@@ -188,7 +189,7 @@ def test_a_migration_under_load_interrupted_once(
         .list_topics(timeout=30)
         .topics
     )
-    assert not {name for name in names if name.startswith("mm2-")}
+    assert names.isdisjoint(OWN_TOPICS)
     described = json.loads(migration.chronik("config", "get", "--topic", prices, "--json"))
     assert any(
         row["name"] == "message.timestamp.type" and row["value"] == "LogAppendTime" for row in described
