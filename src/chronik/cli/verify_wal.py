@@ -53,7 +53,7 @@ class Replay:
     """The log was emptied: what the checkpoint says of it is void."""
 
 
-class _Held(NamedTuple):
+class _WalAppend(NamedTuple):
     """An append that the WAL holds."""
 
     offset: int
@@ -85,7 +85,7 @@ class WalCheck:
         if checkpoint is not None:
             self._topics |= {state.topic_id: state.topic for state in checkpoint.logs}
         self.replays: dict[tuple[str, int], Replay] = {}
-        self._held: dict[tuple[str, int], list[_Held]] = {}
+        self._held: dict[tuple[str, int], list[_WalAppend]] = {}
         self._unreadable: list[_Unreadable] = []
 
     def run(self, paths: list[Path], *, is_cut_back: bool) -> None:
@@ -168,7 +168,7 @@ class WalCheck:
             held.clear()
         if header.kind == WalEntryKind.APPEND:
             start = entry.file_position + ENTRY_HEADER_BYTES
-            held.append(_Held(header.offset, end, path, start, header.payload_bytes))
+            held.append(_WalAppend(header.offset, end, path, start, header.payload_bytes))
         if header.sequence >= self._from_sequence:
             self._replay(self.replays.setdefault(key, Replay()), header, end)
 

@@ -112,7 +112,7 @@ def plan_moves_steps(
 
 def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:
     """`even_out`, in steps."""
-    plan = _Plan(slots)
+    plan = _ReplicaLists(slots)
     for number, one in enumerate(placed):
         plan.take_in(one)
         if number % PARTITIONS_A_STEP == 0:
@@ -133,7 +133,7 @@ def drain_steps(
     placed: Sequence[Placed], slots: Sequence[Slot], node: NodeId, *, force: bool = False
 ) -> Steps:
     """`drain`, in steps."""
-    plan = _Plan([slot for slot in slots if slot.broker_id != node])
+    plan = _ReplicaLists([slot for slot in slots if slot.broker_id != node])
     for number, one in enumerate(placed):
         plan.take_in(one)
         if number % PARTITIONS_A_STEP == 0:
@@ -187,7 +187,7 @@ class _Obstacles:
         return self._by_rack[key][rack] + self._by_node[key][taker]
 
 
-class _Plan:
+class _ReplicaLists:
     """Replica lists that change step by step, and the shares of each node kept beside them."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:

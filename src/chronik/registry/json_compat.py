@@ -55,14 +55,14 @@ class _Part(NamedTuple):
 
 def json_differences(reader: JsonDocument, writer: JsonDocument, budget: StepBudget) -> list[str]:
     """Why the reader may not take all that the writer describes; empty if it does."""
-    comparison = _Comparison(budget)
+    comparison = _JsonComparison(budget)
     one, other = _Part(reader, reader.root), _Part(writer, writer.root)
     if comparison.fits(one, other):
         return []
     return list(dict.fromkeys(comparison.explain()))[:MESSAGES_MAX]
 
 
-class _Comparison:
+class _JsonComparison:
     def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
         self._pairs: dict[tuple[int, int], tuple[_Part, _Part, bool]] = {}
@@ -244,7 +244,7 @@ def _refs(value: Any, budget: StepBudget) -> Iterator[str]:
 class _Keywords:
     """The keywords of one part of the reader's against those of one part of the writer's."""
 
-    def __init__(self, comparison: _Comparison, reader: _Part, writer: _Part) -> None:
+    def __init__(self, comparison: _JsonComparison, reader: _Part, writer: _Part) -> None:
         self._comparison = comparison
         self._reader = reader
         self._writer = writer

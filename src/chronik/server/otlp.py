@@ -78,10 +78,10 @@ class _RawPoint(NamedTuple):
 
 def read_metrics(data: bytes) -> PackedPoints:
     """The first points in the order in which they come, within POINTS_MAX and POINTS_BYTES_MAX."""
-    return _Reader().read(data)
+    return _PointReader().read(data)
 
 
-class _Reader:
+class _PointReader:
     def __init__(self) -> None:
         self._left = FIELDS_MAX
 
