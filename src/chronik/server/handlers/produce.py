@@ -20,7 +20,7 @@ from chronik.replication.partition import ACKS_ALL, Appended, Partition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.auto_create_topics import create_missing_topics, missing_topics
-from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.dispatch import Call, Handler, RequestContext, handles_hot
 from chronik.server.errors import error_of
 from chronik.server.gate import asks
 from chronik.server.known_requests import Known
@@ -420,11 +420,19 @@ def _named(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
     return request._replace(head=request.head._replace(targets=named))
 
 
+def _remember(
+    frame: memoryview, handler: Handler[ProduceRequest], context: RequestContext, request: ProduceRequest
+) -> Known | None:
+    generation = context.services.metadata.applied_index
+    return context.connection.known.remember(frame, handler, context, request, generation)
+
+
 @handles_hot(
     ApiKey.PRODUCE,
     versions=(0, 13),
     needs=asks((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
     reads=_read,
+    remembers=_remember,
 )
 def produce(call: Call[ProduceRequest]) -> None:
     """Versions before FIRST_SUPPORTED are offered because librdkafka wants to see them, and refused."""
