@@ -76,6 +76,13 @@ def test_pure_modules_have_no_clock_and_no_io(path: Path) -> None:
     assert not set(imported(ast.parse(path.read_text()))) & IMPURE
 
 
+def test_the_folders_of_unit_tests_are_those_of_the_source() -> None:
+    """At the top of tests/unit are tests of single modules of the package, and of the repository itself."""
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert folders == packages
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name)
 def test_packages_say_what_they_are_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
