@@ -75,7 +75,7 @@ class Task:
 
     log: PartitionLog
     segments: Sequence[Segment]
-    """From the first one on; all closed, synced, below the last stable offset."""
+    """The log's first segments, without a gap; all closed, synced, below the last stable offset."""
     end_offset: int
     """Base offset of the segment that follows them."""
     first_dirty_offset: int
