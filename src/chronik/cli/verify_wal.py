@@ -60,7 +60,7 @@ class _WalAppend(NamedTuple):
     next_offset: int
     path: Path
     position: int
-    """Of its payload."""
+    """Where the payload begins in the file."""
     payload_bytes: int
 
 
@@ -99,7 +99,8 @@ class WalCheck:
             self._advance(path.stat().st_size)
 
     def _scan(self, path: Path, after_sequence: int, behind: list[Path]) -> tuple[WalScanner, int | None]:
-        """Also returns the sequence number of the first entry. `behind` are the files that follow."""
+        """Scan one file. Returns the scanner and the sequence number of the first entry. `behind` are the
+        files that follow."""
         file = self._inspection.disk.open(path)
         first: int | None = None
         try:

@@ -37,7 +37,7 @@ class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all partitions that a node leads, in bytes a second."""
+    """The traffic of all partitions that a node leads, in bytes a second."""
 
     taken: int
     given: int
@@ -46,9 +46,9 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 class _LastCount(NamedTuple):
     base_offset: int
-    """Of the active segment."""
+    """Base offset of the active segment."""
     size_bytes: int
-    """Of the active segment."""
+    """Size of the active segment."""
     read_bytes: int
 
 

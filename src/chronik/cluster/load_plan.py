@@ -63,7 +63,7 @@ class LoadMove(NamedTuple):
 
 class _Step(NamedTuple):
     gain: int
-    """By how much the fuller of the two nodes will at least be relieved."""
+    """The fuller of the two nodes is relieved by at least this much."""
     load: int
     taker_load: int
     """Before the step."""

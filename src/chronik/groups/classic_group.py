@@ -388,7 +388,7 @@ class ClassicGroup:
         now_ms: int,
         is_transactional: bool = False,
     ) -> None:
-        """May this member commit offsets? Raises RequestError."""
+        """Raise RequestError if this member may not commit offsets."""
         if self.state is State.DEAD:
             raise RequestError(ErrorCode.coordinator_not_available)
         anonymous = generation < 0 and not member_id and instance_id is None

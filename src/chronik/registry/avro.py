@@ -57,7 +57,7 @@ class AvroType:
     branches: tuple[AvroType, ...] = ()
     symbols: frozenset[str] = frozenset()
     default: str | None = None
-    """Of an enum."""
+    """The default symbol of an enum."""
     size: int = 0
     decimal: tuple[int, int] | None = None
     """Precision and scale."""

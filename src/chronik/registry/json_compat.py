@@ -67,7 +67,7 @@ class _JsonComparison:
         self._budget = budget
         self._pairs: dict[tuple[int, int], tuple[_Part, _Part, bool]] = {}
         self._why: dict[tuple[int, int], tuple[str, str]] = {}
-        """Of pairs that do not fit: where, and the reason."""
+        """For each pair that does not fit: where, and the reason."""
         self._split: dict[tuple[int, bool], list[_Part]] = {}
         """Parts of schemas that were taken apart; kept, since pairs are known by what is the same object."""
 
@@ -171,7 +171,8 @@ class _JsonComparison:
         )
 
     def _exclude(self, left: _Part, right: _Part, depth: int) -> bool:
-        """By their types, their values, or a property that both require."""
+        """Whether no value fits both: their types differ, their values do, or a property that both require
+        excludes it."""
         self._budget.step()
         if not isinstance(left.schema, dict) or not isinstance(right.schema, dict):
             return left.schema is False or right.schema is False
@@ -381,7 +382,7 @@ _NOTHING: Final = object()
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """With `number`, `integer` is one too."""
+    """The types that a schema allows. If `number` is among them, so is `integer`."""
     given = schema.get("type")
     if given is None:
         return TYPES

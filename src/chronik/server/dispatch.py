@@ -110,7 +110,7 @@ class Connection:
     software: tuple[str, str] = ("unknown", "unknown")
     """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
     pushes_until_ms: int = 0
-    """Until when its pushes of metrics are accounted for."""
+    """The time until which its pushes of metrics are accounted for."""
     produce_queue: ProduceQueue = field(default_factory=ProduceQueue)
     known: KnownRequests = field(default_factory=KnownRequests, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""

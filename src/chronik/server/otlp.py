@@ -47,9 +47,9 @@ class MetricPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     attributes: tuple[tuple[str, str], ...]
     time_ms: int
     value: float
-    """Of a histogram the sum."""
+    """For a histogram this is the sum."""
     count: int | None = None
-    """Of a histogram: how many values there were."""
+    """Only for a histogram: how many values there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _PointReader:
         return key, value
 
     def _any_value(self, data: bytes) -> str:
-        """As text; lists, maps and bytes are left out."""
+        """The value as text; lists, maps and bytes are left out."""
         for number, wire, raw in self._fields(data):
             if number == 1 and wire == _LENGTH:
                 return _text(raw)

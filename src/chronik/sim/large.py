@@ -325,7 +325,7 @@ class LargeCluster:
         return max(leaders, key=lambda node: node.raft.core.term, default=None)
 
     def leaders_are_live(self, dead: Iterable[LeanNode]) -> bool:
-        """As every live node sees it."""
+        """Whether no dead node leads anything, in the eyes of every live node."""
         gone = {node.node_id for node in dead}
         live = self.live()
         if any(node.metadata.state.is_alive(one) for node in live for one in gone):

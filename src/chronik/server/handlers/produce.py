@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 FIRST_WITH_ZSTD: Final = 7
 _ACKS: Final = (ACKS_ALL, 0, 1)
 _APPENDING: Final = -1
-"""Stands among the partitions that an answer waits for until all batches are appended."""
+"""Keeps an answer waiting, as a partition would, until all batches are appended."""
 _NO_RECORDS: Final = memoryview(b"")
 _NOT_TAKEN: Final = (-1, -1, -1)
 _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
@@ -459,7 +459,7 @@ def produce(call: Call[ProduceRequest]) -> None:
 
 
 def _is_zstd(records: memoryview | None) -> bool:
-    """As in Kafka, the first batch tells."""
+    """Whether the records are compressed with zstd; as in Kafka, the first batch tells."""
     if records is None or len(records) < HEADER_BYTES:
         return False
     return read_header(records).compression == Compression.ZSTD
