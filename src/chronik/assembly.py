@@ -284,9 +284,9 @@ class Links:
     public_key: bytes
     """What this node registers with, so that no other can pass for it; empty if nodes have no secret."""
     sign: Callable[[bytes], bytes] | None
-    """By the private half of that key."""
+    """Signs with the private half of that key."""
     cluster_id: str | None
-    """That of this node's certificate."""
+    """The cluster id in this node's certificate."""
 
     async def start(self, settings: Settings) -> None:
         await self.wal_port.start(settings.bind, settings.wal_port)

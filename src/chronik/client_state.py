@@ -77,12 +77,12 @@ class ClientState:
         self.groups = shares["groups"]
         """Members of groups: their subscriptions and assignments."""
         self.committed_offsets = shares["committed_offsets"]
-        """Also those of transactions that are still open."""
+        """Committed offsets, with those of transactions that are still open."""
         self.fetch_sessions = shares["fetch_sessions"]
         self.producer_ids = shares["producer_ids"]
         """What partitions remember of producers' sequence numbers."""
         self.transactional_ids = shares["transactional_ids"]
-        """With the partitions of their transactions."""
+        """Transactional ids, with the partitions of their transactions."""
         self.client_metrics = shares["client_metrics"]
         """What clients pushed last (KIP-714)."""
 

@@ -105,15 +105,15 @@ class WriteStages:
     """How long metadata writes take. Counted by the log underneath, and where commands are submitted."""
 
     wal: Histogram = field(default_factory=_of_a_stage)
-    """Until the entry is durable in the leader's WAL."""
+    """How long until the entry is durable in the leader's WAL."""
     sent: Histogram = field(default_factory=_of_a_stage)
-    """Until it is handed to the streams to the followers."""
+    """How long until it is handed to the streams to the followers."""
     committed: Histogram = field(default_factory=_of_a_stage)
-    """Until a majority has it."""
+    """How long until a majority has it."""
     applied: Histogram = field(default_factory=_of_a_stage)
-    """Until it is applied on the node that submitted it."""
+    """How long until it is applied on the node that submitted it."""
     followers: Histogram = field(default_factory=_of_a_stage)
-    """Until the leader hears that a follower has applied it, once for each follower."""
+    """How long until the leader hears that a follower has applied it; once for each follower."""
     by_command: dict[str, Histogram] = field(default_factory=dict)
     """The same as `applied`, separately for each kind of command."""
 
@@ -168,7 +168,7 @@ class ObjectStats:
     seconds: dict[str, Histogram] = field(
         default_factory=lambda: {call: Histogram() for call in OBJECT_CALLS}
     )
-    """Of calls that succeeded, their retries included."""
+    """How long calls that succeeded took, with their retries."""
 
 
 @dataclass(slots=True)

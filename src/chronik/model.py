@@ -141,7 +141,7 @@ class InvalidRecords(RequestError):
 
 
 class Unavailable(ChronikError):
-    """Not now; the same request may succeed later (no leader, no quorum, shutting down)."""
+    """It does not work now; the same request may succeed later (no leader, no quorum, shutting down)."""
 
 
 class StorageError(ChronikError):

@@ -118,7 +118,7 @@ class Node:
         self.kafka_port = 0
         self.http_port = 0
         self.listener_ports: Mapping[str, int] = {}
-        """Of all Kafka listeners, by name."""
+        """The ports of all Kafka listeners, by name."""
         self._http = HttpDoor() if with_http else None
         self._parts: _Parts | None = None
 

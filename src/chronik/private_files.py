@@ -22,7 +22,7 @@ def make_private(directory: Path) -> None:
 
 
 def open_private(path: Path, mode: str) -> IO[bytes]:
-    """Like `path.open(mode)` for "wb" and "ab"; a file that others could read is theirs no more."""
+    """Like `path.open(mode)` for "wb" and "ab". Others cannot read the file, even if they could before."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if mode == "ab" else 0)
     descriptor = os.open(path, flags, FILE_MODE)
     try:

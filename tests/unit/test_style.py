@@ -32,7 +32,7 @@ SAME_NAME = {
     "Cluster": "public: chronik.client.Cluster is asked, chronik.testing.Cluster is started",
     "Connection": "the two ends of one: chronik.client's and chronik.server's",
 }
-"""The only public names that two classes share, and why."""
+"""The only names that two classes share, and why."""
 
 
 def says_it_is_pure(path: Path) -> bool:
@@ -74,6 +74,13 @@ def test_files_and_functions_stay_short(path: Path) -> None:
 @pytest.mark.parametrize("path", PURE_FILES, ids=name)
 def test_pure_modules_have_no_clock_and_no_io(path: Path) -> None:
     assert not set(imported(ast.parse(path.read_text()))) & IMPURE
+
+
+def test_the_folders_of_unit_tests_are_those_of_the_source() -> None:
+    """At the top of tests/unit are tests of single modules of the package, and of the repository itself."""
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert folders == packages
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name)
@@ -123,12 +130,12 @@ def test_the_parts_of_a_node_keep_their_tasks_in_tasks(path: Path) -> None:
     assert not called & {"create_task", "ensure_future"}
 
 
-def test_no_two_classes_of_one_name_mean_different_things() -> None:
-    """Private names may repeat: nobody meets them outside their file."""
+def test_no_two_classes_share_a_name() -> None:
+    """Nor do private ones: who searches for a name, or sees it in a traceback, finds one class."""
     places: dict[str, list[str]] = {}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(name(path))
     assert {same: found for same, found in places.items() if len(found) > 1 and same not in SAME_NAME} == {}
     assert [same for same in SAME_NAME if len(places.get(same, [])) != 2] == []

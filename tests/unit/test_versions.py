@@ -79,12 +79,6 @@ def test_a_newer_version_is_refused_in_a_sentence_that_names_the_fix(
     assert "\n" not in told
 
 
-def test_an_archive_step_of_the_first_release_is_read() -> None:
-    step = msgspec.json.decode(b'{"version": 3, "topic": "t"}', type=PublishedStep)
-    assert step.version == 3
-    assert b"format" not in msgspec.json.encode(step)
-
-
 def test_the_level_goes_up_and_never_back() -> None:
     state = ClusterState()
     assert state.level == LEVEL_FIRST

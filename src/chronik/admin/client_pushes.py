@@ -31,7 +31,7 @@ CLIENTS_MAX: Final = RECENT_MAX
 VALUES_BYTES_MAX: Final = 4 * POINTS_BYTES_MAX
 """Values in an answer, as they are kept: packed. As JSON they take two to six times as much."""
 NODE_VALUES_BYTES_MAX: Final = 2 * POINTS_BYTES_MAX
-"""Of these, values of one node."""
+"""The part of `VALUES_BYTES_MAX` that one node's values may take."""
 NODE_ANSWER_BYTES_MAX: Final = 1024 * 1024
 """What another node may answer: the rows of its clients and some values."""
 

@@ -26,7 +26,7 @@ class OpenConnection(Protocol):
     def host(self) -> str: ...
     @property
     def is_probe(self) -> bool:
-        """It was let in for a probe only."""
+        """Whether it was let in for a probe only."""
 
     @property
     def waits_for_client(self) -> bool: ...

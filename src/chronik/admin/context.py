@@ -62,7 +62,7 @@ class AdminContext:
     """None on a node without an object store."""
     raft_status: Callable[[], RaftStatus]
     load_moves: Mapping[str, int] = field(default_factory=dict)
-    """By kind: what the load balancer moved."""
+    """Counts what the load balancer moved, by kind of move."""
     events: EventCounts
     phase: Phase = field(default_factory=Phase)
     http: HttpStats = field(default_factory=HttpStats)

@@ -40,6 +40,6 @@ class EventCounts:
 @dataclass(slots=True)
 class HttpStats:
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By method and status."""
+    """Counts answers by method and status."""
     refused: int = 0
     """Connections closed because there were too many."""

@@ -76,7 +76,7 @@ class HttpCall:
     body: Any
     caller: Caller
     authorization: str | None = None
-    """As it came, to be handed on to other nodes where nodes cannot sign."""
+    """The header as it came, to be handed on to other nodes where nodes cannot sign."""
 
     @property
     def access(self) -> Access:
@@ -117,12 +117,12 @@ class HttpEndpoint:
     body_bytes_max: int
     deadline_s: float
     always: bool
-    """Also while the node waits for its cluster."""
+    """It answers even while the node waits for its cluster."""
     quota: str | None = None
     """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
     (consumer_byte_rate)."""
     dialect: Dialect | None = None
-    """Of an API that is not chronik's own."""
+    """Set for an API whose form somebody else defined; None for chronik's own."""
 
     about: About | None = None
     """What a body names besides the path; None if the path says it all."""

@@ -58,7 +58,7 @@ class BatchFacts(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     compression: str
     leader_epoch: int
-    """Of the leader that appended it."""
+    """The epoch of the leader that appended the record."""
     producer_id: int | None
     """Null: neither idempotent nor transactional."""
     producer_epoch: int | None
@@ -105,7 +105,7 @@ class ClientFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The connection that a batch came by."""
 
     client_id: str | None
-    """As its requests said; its beginning if it is very long."""
+    """The client id in its requests, cut if it is very long."""
     host: str
     port: int
 
@@ -137,7 +137,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     """memory (on its way to the WAL), wal (a restart replays it) or checkpointed (in a synced segment); null
     if it is not on this node's disk."""
     is_in_file: bool
-    """Its segment file has been written, synced or not."""
+    """Whether its segment file has been written, synced or not."""
     segment: str | None
     """File relative to the data directory; null for a gap that compaction left."""
     position: int | None

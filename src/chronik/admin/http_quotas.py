@@ -33,8 +33,8 @@ class HttpQuotas:
 
     @contextmanager
     def one_call(self, principal: str, key: str | None) -> Iterator[None]:
-        """While a call is under way; HttpError(429) while the caller is over the quota, or if too many of its
-        calls are under way."""
+        """Held while a call is under way. HttpError(429) if the caller is over the quota or has too many
+        calls under way."""
         if key is None or not self._has_limit(principal, key):
             yield
             return

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from chronik.admin.endpoint import HttpCall
-from chronik.model import ErrorCode, RequestError
+from chronik.model import RequestError
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access, refusal
-from chronik.server.gate import Asker, Needs, Request, on_cluster, on_named
+from chronik.server.gate import Asker, Needs, Refused, RequestT, on_cluster, on_named
 
 __all__ = ["BY_NODE", "BY_NODE_ALONE", "is_by_node", "on_cluster_or_by_node", "on_group", "on_topic"]
 
@@ -31,7 +31,7 @@ class _ByNode:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return () if self.others is None else self.others.demands
 
-    def admit(self, request: Request, ctx: Asker, refused: list[tuple[Request, ErrorCode]]) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         call = cast("HttpCall", ctx)
         if call.caller.signed is not None:
             return request

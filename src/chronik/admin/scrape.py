@@ -32,7 +32,7 @@ _NAMING: Final = frozenset(
 """Families whose time series carry names that clients gave."""
 Labels: TypeAlias = tuple[str, ...]
 Labelled: TypeAlias = Mapping[Any, float]
-"""By label values, one tuple per time series."""
+"""The value of each time series, by the values of its labels."""
 
 
 class Scrape:

@@ -24,7 +24,7 @@ __all__ = ["HttpSession", "SessionProof", "Sessions"]
 SESSIONS_MAX: Final = 1_000
 """The oldest makes room for a new one."""
 PRINCIPAL_SESSIONS_MAX: Final = 20
-"""Of one principal: who logs in again and again ends its own oldest session, and nobody else's."""
+"""Sessions of one principal. Who logs in once more ends its own oldest session, and nobody else's."""
 _READING: Final = frozenset({"GET", "HEAD"})
 
 

@@ -9,12 +9,12 @@ __all__ = ["allowed_anywhere", "allowed_on", "readable_topics", "visible_topics"
 
 
 def visible_topics(call: HttpCall) -> list[str]:
-    """Those that the caller may DESCRIBE."""
+    """The topics that the caller may DESCRIBE."""
     return _topics(call, Operation.DESCRIBE)
 
 
 def readable_topics(call: HttpCall) -> list[str]:
-    """Those whose records the caller may READ."""
+    """The topics whose records the caller may READ."""
     return _topics(call, Operation.READ)
 
 
@@ -33,5 +33,5 @@ def allowed_on(call: HttpCall, kind: ResourceType, name: str) -> tuple[str, ...]
 
 
 def allowed_anywhere(call: HttpCall, kind: ResourceType) -> tuple[str, ...]:
-    """Those that the caller may do on some resource of this type."""
+    """The operations that the caller may do on some resource of this type."""
     return tuple(one.name for one in OPERATIONS[kind] if call.access.allows_any(one, kind))

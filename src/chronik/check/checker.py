@@ -90,7 +90,7 @@ class _Partition:
         self.final: Offsets = {}
         self.log_start = 0
         self.end = -1
-        """Behind the last offset of the final look; -1 when there was none."""
+        """The offset after the last one of the final look; -1 when there was none."""
 
     @property
     def has_final(self) -> bool:

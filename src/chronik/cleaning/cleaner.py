@@ -46,7 +46,7 @@ class CleaningConfig:
 
     @staticmethod
     def resolve(layers: tuple[Mapping[str, str], ...]) -> CleaningConfig:
-        """From this broker's configs, strongest first."""
+        """Read the values from this broker's configs, strongest layer first."""
         backoff_ms = broker_value("log.cleaner.backoff.ms", layers)
         return CleaningConfig(
             retention_check_interval_ms=broker_value("log.retention.check.interval.ms", layers),

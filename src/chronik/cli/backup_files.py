@@ -203,7 +203,7 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 def write_manifest(folder: BackupFolder, manifest: BackupManifest) -> None:
-    """From here on the backup is there."""
+    """Write the manifest. The backup counts once this is done."""
     folder.put(f"{MANIFESTS}/{manifest.backup_id}.json", msgspec.json.encode(manifest))
 
 

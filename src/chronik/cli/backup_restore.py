@@ -61,7 +61,7 @@ async def make_topics(
 
 
 async def _untiered(admin: Admin, wanted: list[NewTopic]) -> tuple[list[NewTopic], list[str]]:
-    """Without the configs of tiered storage, where the cluster takes a topic only so. All its records are in
+    """The topics, without the configs of tiered storage where the cluster refuses these. All records are in
     the backup, whether they were in the object store or not."""
     tiered = [topic for topic in wanted if topic.configs.get("remote.storage.enable") == "true"]
     refused = await _refusals(admin, tiered)

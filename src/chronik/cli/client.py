@@ -82,7 +82,7 @@ def run(servers: str | None, work: Callable[[Cluster], Awaitable[T]], *, timeout
 
 
 def secured_by_file(options: ClientOptions) -> ClientOptions:
-    """With the protocol and the login of the `client.properties` that was named, if one was."""
+    """The options with the protocol and the login of the `client.properties` file, if one was named."""
     path = client_config(environment())
     if path is None:
         return options

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chronik.records.reader import Record
 
 SHOWN_BYTES_MAX: Final = 200
-"""Of a key, a value or a header, on the terminal and in JSON."""
+"""Bytes shown of a key, a value or a header, on the terminal and in JSON."""
 ASKED_AT_ONCE: Final = 16
 
 _STAGES: Final = {
@@ -256,7 +256,7 @@ def _remote(copy: dict[str, Any] | None) -> str:
 
 
 def _durable(known: dict[str, Any]) -> str:
-    """Of a record that is on no local disk any more there is no stage."""
+    """How durable the record is. It has no stage if no local disk holds it any more."""
     if known["stage"] is None:
         return "not needed: the object store has the record, the local copy is gone"
     return _STAGES[known["stage"]] + _wal_place(known["wal"])

@@ -155,7 +155,7 @@ async def _described(cluster: Cluster, group_id: str) -> dict[str, Any]:
 
 
 async def _existing(cluster: Cluster, tps: list[TopicPartition]) -> list[TopicPartition]:
-    """Those partitions that have a leader to ask: a group may outlive the topics it read."""
+    """The partitions that have a leader to ask: a group may outlive the topics it read."""
     await cluster.topics({tp.topic for tp in tps})
     return [tp for tp in tps if cluster.metadata.leader_of(tp) >= 0]
 

@@ -32,7 +32,7 @@ class Counts:
     not_yet: int = 0
     """At the old side's end, and not copied so far."""
     newer: int = 0
-    """Behind the old side's end, as far as they were read."""
+    """Records beyond the old side's end, as far as they were read."""
 
     @property
     def agree(self) -> bool:

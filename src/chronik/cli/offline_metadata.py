@@ -24,7 +24,8 @@ _LOG: Final = "__chronik_metadata-0"
 
 
 def assigned_replicas(folders: Iterable[str]) -> Assigned | None:
-    """By the directory whose metadata log goes furthest; None if none has one that can be read."""
+    """The assigned replicas, as the directory knows them whose metadata log goes furthest; None if none can
+    be read."""
     from chronik.spark.jobs.audit import Assigned
 
     states = [state for folder in folders if (state := _state(Path(folder))) is not None]
@@ -42,7 +43,7 @@ def assigned_replicas(folders: Iterable[str]) -> Assigned | None:
 
 
 def compacted_topics(folder: Path) -> frozenset[str]:
-    """As far as the metadata of one data directory can be read."""
+    """The compacted topics, as far as the metadata of one data directory can be read."""
     try:
         state = _state(folder)
     except Exception:  # commands of which those before are lost may fail in any way

@@ -197,7 +197,7 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 
 def keep_private(data_dir: Path) -> None:
-    """Nobody else on this machine may read what the node keeps, nor what its children write."""
+    """See to it that nobody else on this machine may read what the node keeps, or what its children write."""
     os.umask(0o077)
     try:
         changed = tighten(data_dir)

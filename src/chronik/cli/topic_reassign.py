@@ -116,7 +116,7 @@ async def _plan(cluster: Cluster, topics: Sequence[str] | None, drained: Sequenc
 async def _watch(
     cluster: Cluster, targets: Mapping[TopicPartition, tuple[NodeId, ...]], timeout: float
 ) -> None:
-    """Until none of these partitions is on the move."""
+    """Wait until none of these partitions is being moved."""
     from chronik.client.reassigning import list_reassignments
 
     deadline = asyncio.get_running_loop().time() + timeout

@@ -30,7 +30,7 @@ class ProducerCheck:
             for span in entry.batches
         }
         self._seen: set[int] = set()
-        """Of the remembered batches, those that the log has."""
+        """Base offsets of the remembered batches that were found in the log."""
         self._newest: dict[int, tuple[int, int]] = {}
         self._wrong: dict[int, str] = {}
 

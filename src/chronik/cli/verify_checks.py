@@ -163,7 +163,7 @@ class Verification:
         self._inspection.find(folder, -1, "missing log", what, place)
 
     def _segment_bytes(self, place: Place, size: int) -> bytes | None:
-        """That many bytes from the batch at an offset on, out of the segment that has it."""
+        """Read that many bytes, from the batch at an offset on, out of the segment that has it."""
         folder = self._root / "topics" / f"{place.topic}-{place.partition}"
         offset = place.offset or 0
         path = next((p for p in reversed(segments_of(folder)) if int(p.stem) <= offset), None)

@@ -73,7 +73,7 @@ class LogCheck:
         self._is_stopped = is_stopped
         """The node ended in order: it had written everything out."""
         self._is_first_run = is_first_run
-        """There was no checkpoint yet, and none is needed: the WAL has everything."""
+        """Whether there is no checkpoint yet and none is needed: the WAL has everything."""
         self._is_compacted = is_compacted or (folder / CLEANER_POSITION).exists()
         self._place = Place.of_folder(folder)
         self._is_known = state is not None or self._place[:2] in wal.replays

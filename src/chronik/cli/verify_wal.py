@@ -53,14 +53,14 @@ class Replay:
     """The log was emptied: what the checkpoint says of it is void."""
 
 
-class _Held(NamedTuple):
+class _WalAppend(NamedTuple):
     """An append that the WAL holds."""
 
     offset: int
     next_offset: int
     path: Path
     position: int
-    """Of its payload."""
+    """Where the payload begins in the file."""
     payload_bytes: int
 
 
@@ -85,7 +85,7 @@ class WalCheck:
         if checkpoint is not None:
             self._topics |= {state.topic_id: state.topic for state in checkpoint.logs}
         self.replays: dict[tuple[str, int], Replay] = {}
-        self._held: dict[tuple[str, int], list[_Held]] = {}
+        self._held: dict[tuple[str, int], list[_WalAppend]] = {}
         self._unreadable: list[_Unreadable] = []
 
     def run(self, paths: list[Path], *, is_cut_back: bool) -> None:
@@ -99,7 +99,8 @@ class WalCheck:
             self._advance(path.stat().st_size)
 
     def _scan(self, path: Path, after_sequence: int, behind: list[Path]) -> tuple[WalScanner, int | None]:
-        """Also returns the sequence number of the first entry. `behind` are the files that follow."""
+        """Scan one file. Returns the scanner and the sequence number of the first entry. `behind` are the
+        files that follow."""
         file = self._inspection.disk.open(path)
         first: int | None = None
         try:
@@ -168,7 +169,7 @@ class WalCheck:
             held.clear()
         if header.kind == WalEntryKind.APPEND:
             start = entry.file_position + ENTRY_HEADER_BYTES
-            held.append(_Held(header.offset, end, path, start, header.payload_bytes))
+            held.append(_WalAppend(header.offset, end, path, start, header.payload_bytes))
         if header.sequence >= self._from_sequence:
             self._replay(self.replays.setdefault(key, Replay()), header, end)
 

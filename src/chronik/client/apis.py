@@ -37,7 +37,8 @@ class Api:
 
 PRODUCE: Final = Api(ApiKey.PRODUCE, 3, 12)
 PRODUCE_TRANSACTIONAL: Final = Api(ApiKey.PRODUCE, 3, 11)
-"""From 12 on a node adds partitions to the transaction by itself (KIP-890); this client still says it."""
+"""From version 12 on a node adds partitions to the transaction by itself (KIP-890); this client still asks
+for it."""
 FETCH: Final = Api(ApiKey.FETCH, 4, 12)
 LIST_OFFSETS: Final = Api(ApiKey.LIST_OFFSETS, 1, 8)
 METADATA: Final = Api(ApiKey.METADATA, 4, 12)

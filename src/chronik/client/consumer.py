@@ -38,7 +38,7 @@ def _take(records: Iterator[Record]) -> list[Record]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SentFetch:
     node_id: NodeId
     positions: Mapping[TopicPartition, int]
 
@@ -59,7 +59,7 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         self._finished: set[TopicPartition] = set()
         """Partitions that reached the end a caller of `batches` gave."""
-        self._fetches: dict[asyncio.Task[Any], _Asked] = {}
+        self._fetches: dict[asyncio.Task[Any], _SentFetch] = {}
         self._not_before: dict[TopicPartition, float] = {}
         """When a partition that just failed may be asked for again."""
         self._retry: Retry | None = None
@@ -181,7 +181,7 @@ class Consumer:
             fields = fetch_fields(positions, self._cluster.metadata, self._options)
             # `_collect` reads its result, and what went wrong.
             task = self._loop.create_task(self._cluster.send(leader_id, FETCH, fields))
-            self._fetches[task] = _Asked(leader_id, positions)
+            self._fetches[task] = _SentFetch(leader_id, positions)
 
     async def _collect(self, deadline: float | None) -> list[Fetched]:
         """Wait for the next answer and move positions behind what it brought."""

@@ -16,7 +16,7 @@ _UPGRADE = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """As one node tells them."""
+    """The features that one node supports, as it says."""
 
     supported: Mapping[str, tuple[int, int]]
     finalized: Mapping[str, int]

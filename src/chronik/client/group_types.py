@@ -24,7 +24,7 @@ class MemberDescription:
     host: str
     partitions: tuple[TopicPartition, ...]
     tasks: tuple[str, ...] = ()
-    """Of a member of a streams group, as Kafka Streams writes them: 0_1, and 0_2 (standby)."""
+    """Tasks of a member of a streams group, as Kafka Streams writes them: 0_1, and 0_2 (standby)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

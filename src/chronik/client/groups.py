@@ -149,7 +149,7 @@ class Groups:
         await self._cluster.on_coordinator("group", group_id, attempt)
 
     async def type_of(self, group_id: str) -> str:
-        """As nodes list it; "" for a group that there is not."""
+        """The type of a group, as nodes list it; "" if there is no such group."""
         found = [group.group_type.lower() for group in await self.list() if group.group_id == group_id]
         return found[0] if found else ""
 

@@ -27,9 +27,9 @@ class Login:
     by_token: bool = False
     """The name and password are those of a delegation token."""
     sign: Sign | None = field(default=None, repr=False, compare=False)
-    """By the key of the node, or of the client of a node, whose login this is."""
+    """Signs with the key of the node, or of the client of a node, whose login this is."""
     warrant: bytes = field(default=b"", repr=False)
-    """Of a client of a node: which node says that this is its client's key."""
+    """Only for a client of a node: says which node vouches for the client's key."""
 
 
 async def log_in(

@@ -155,7 +155,8 @@ class Producer:
         self._failure = None
 
     def _pick(self, topic: str, key: bytes | None, partitions: Mapping[int, PartitionInfo]) -> int:
-        """By key as every Kafka client does; without one, fill the open batch, then move on."""
+        """Choose the partition: by key as every Kafka client does; without a key fill the open batch, then
+        take the next partition."""
         count = len(partitions)
         if key is not None:
             return partition_for_key(key, count)

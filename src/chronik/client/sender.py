@@ -52,7 +52,7 @@ class ProducerBatch:
     size_bytes: int = 0
     encoded: bytes | bytearray | None = None
     is_observed: bool = False
-    """Somebody waits for this batch, so its failure need not be reported elsewhere."""
+    """Whether somebody waits for this batch; then its failure need not be reported elsewhere."""
 
 
 @dataclass(slots=True, eq=False)

@@ -49,9 +49,10 @@ class Lease:
         """Term and time, by its leader's clock, of the last heartbeat."""
         self._grant: _Grant | None = None
         self._answers: dict[NodeId, tuple[float, float]] = {}
-        """As the leader: when each follower sent its last answer, by its own clock, and when that arrived."""
+        """Used by the leader: when each follower sent its last answer, by the follower's clock, and when that
+        arrived."""
         self._answered: dict[NodeId, float] = {}
-        """As the leader: when it sent the heartbeat that each follower last answered."""
+        """Used by the leader: when it sent the heartbeat that each follower answered last."""
         self._confirmed_at = now
         """When this node last answered a heartbeat or led. At first now: the process before a restart may
         have led until then."""
@@ -92,7 +93,7 @@ class Lease:
         return msgspec.structs.replace(message, heard_ago=max(0.0, now - self._confirmed_at))
 
     def on_vote(self, message: VoteResponse, now: float) -> None:
-        """Somebody voted for this node."""
+        """Note that somebody voted for this node."""
         term, latest = self._votes
         confirmed = now - message.heard_ago
         self._votes = message.term, max(confirmed, latest) if term == message.term else confirmed

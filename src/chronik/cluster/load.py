@@ -37,18 +37,18 @@ class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all partitions that a node leads, in bytes a second."""
+    """The traffic of all partitions that a node leads, in bytes a second."""
 
     taken: int
     given: int
     busiest: tuple[PartitionLoad, ...] = ()
 
 
-class _Seen(NamedTuple):
+class _LastCount(NamedTuple):
     base_offset: int
-    """Of the active segment."""
+    """Base offset of the active segment."""
     size_bytes: int
-    """Of the active segment."""
+    """Size of the active segment."""
     read_bytes: int
 
 
@@ -58,7 +58,7 @@ class LoadMeter:
         self._partitions = partitions
         self._window_seconds_min = interval_seconds * WINDOW_SHARE
         self._now = now
-        self._seen: dict[Partition, _Seen] = {}
+        self._seen: dict[Partition, _LastCount] = {}
         self._at: float | None = None
         """When it was asked last."""
         self._report: NodeLoad | None = None
@@ -76,7 +76,7 @@ class LoadMeter:
             if not partition.is_leader or partition.is_internal:
                 continue
             base_offset, size_bytes = partition.log.active_extent()
-            seen = self._seen[partition] = _Seen(base_offset, size_bytes, partition.read_bytes)
+            seen = self._seen[partition] = _LastCount(base_offset, size_bytes, partition.read_bytes)
             last = before.get(partition)
             if last is None or last == seen:
                 continue
@@ -106,7 +106,7 @@ class LoadMeter:
         return self._report
 
 
-def _grown(log: PartitionLog, last: _Seen, now: _Seen) -> int:
+def _grown(log: PartitionLog, last: _LastCount, now: _LastCount) -> int:
     if now.base_offset == last.base_offset or not log.is_loaded:
         return max(0, now.size_bytes - last.size_bytes)
     written = 0

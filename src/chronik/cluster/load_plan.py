@@ -63,7 +63,7 @@ class LoadMove(NamedTuple):
 
 class _Step(NamedTuple):
     gain: int
-    """By how much the fuller of the two nodes will at least be relieved."""
+    """The fuller of the two nodes is relieved by at least this much."""
     load: int
     taker_load: int
     """Before the step."""
@@ -88,14 +88,14 @@ def plan_moves(
     traffic: Sequence[Traffic], others: Mapping[NodeId, int], slots: Sequence[Slot], limits: PlanLimits
 ) -> list[LoadMove]:
     """What should move now; each partition at most once. `slots` are the nodes that take part."""
-    plan = _Plan(traffic, others, slots, limits)
+    plan = _LoadPlanner(traffic, others, slots, limits)
     if plan.is_uneven:
         while plan.step():
             pass
     return plan.moves
 
 
-class _Plan:
+class _LoadPlanner:
     def __init__(
         self,
         traffic: Sequence[Traffic],

@@ -49,7 +49,7 @@ class _Ring(NamedTuple):
 
     slots: Sequence[Slot]
     racks: Sequence[str]
-    """Of each of them; a broker without a rack stands for itself."""
+    """The rack of each broker; a broker without one counts as a rack of its own."""
     sizes: dict[str, int]
 
 

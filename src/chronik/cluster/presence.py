@@ -46,7 +46,7 @@ class Presence:
         self._registered_at: dict[NodeId, float] = {}
         """When this node learned of each node's latest registration."""
         self._refused_at: dict[NodeId, float] = {}
-        """By node: when the connection attempt began that its host refused last."""
+        """When the last connection attempt began that the node's host refused."""
         self._decided = asyncio.Event()
 
     def on_event(self, event: e.Event) -> None:

@@ -199,7 +199,7 @@ class RaftDriver:
 
     @property
     def membership(self) -> Membership:
-        """As this node's log has it; empty before `start`."""
+        """The members, as this node's log has them; empty before `start`."""
         return self._core.log.membership if self._core is not None else Membership()
 
     @property

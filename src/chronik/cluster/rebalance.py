@@ -112,7 +112,7 @@ def plan_moves_steps(
 
 def even_out_steps(placed: Sequence[Placed], slots: Sequence[Slot]) -> Steps:
     """`even_out`, in steps."""
-    plan = _Plan(slots)
+    plan = _ReplicaLists(slots)
     for number, one in enumerate(placed):
         plan.take_in(one)
         if number % PARTITIONS_A_STEP == 0:
@@ -133,7 +133,7 @@ def drain_steps(
     placed: Sequence[Placed], slots: Sequence[Slot], node: NodeId, *, force: bool = False
 ) -> Steps:
     """`drain`, in steps."""
-    plan = _Plan([slot for slot in slots if slot.broker_id != node])
+    plan = _ReplicaLists([slot for slot in slots if slot.broker_id != node])
     for number, one in enumerate(placed):
         plan.take_in(one)
         if number % PARTITIONS_A_STEP == 0:
@@ -187,7 +187,7 @@ class _Obstacles:
         return self._by_rack[key][rack] + self._by_node[key][taker]
 
 
-class _Plan:
+class _ReplicaLists:
     """Replica lists that change step by step, and the shares of each node kept beside them."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -198,14 +198,16 @@ class _Plan:
         self._by_load = sorted((0, node) for node in self._load)
         """The same, emptiest first."""
         self._held: dict[NodeId, dict[str, dict[int, None]]] = {slot.broker_id: {} for slot in slots}
-        """By node and topic, in a fixed order."""
+        """The partitions that each node has a replica of, by topic. The dicts serve as sets with a fixed
+        order."""
         self._led: dict[NodeId, dict[int, None]] = {slot.broker_id: {} for slot in slots}
         self._obstacles = _Obstacles()
         self._taken = dict.fromkeys(self._held, 0)
         self._given = dict.fromkeys(self._held, 0)
         """How often each node has got a replica or lost one; a queue of topics is made anew after that."""
         self._topics: dict[tuple[NodeId, NodeId], tuple[int, int, list[tuple[int, int, str]]]] = {}
-        """By giver and taker: a heap of the topics, those first of which the giver has most in comparison."""
+        """For each giver and taker a heap of topics. The first one is the topic of which the giver has most,
+        compared with the taker."""
 
     def take_in(self, one: Placed) -> None:
         number = len(self._placed)

@@ -161,7 +161,8 @@ class Registration:
                     log.info("node %d stays fenced for now: %s", own.broker_id, error)
 
     async def _register_again(self) -> None:
-        """Somebody unregistered this node while it was fenced. Only removal keeps a node out for good."""
+        """Register again, since somebody unregistered this node while it was fenced. Only removal keeps a
+        node out for good."""
         node_id = self._settings.node_id
         if self._command is None or node_id in self._metadata.state.removed:
             return
@@ -183,7 +184,7 @@ class Registration:
             self._end_service()
 
     def _end_service(self) -> None:
-        """From now on this node's metadata is out of date: it must not serve clients."""
+        """Stop serving clients: from now on this node's metadata is out of date."""
         if not self._lead_permission.is_removed:
             self._lead_permission.removed()
             log.warning(

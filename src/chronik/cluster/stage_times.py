@@ -24,9 +24,9 @@ class StageTimes:
     def __init__(self, stages: WriteStages) -> None:
         self._stages = stages
         self._proposed_at: dict[int, float] = {}
-        """By index: when the entry was proposed. Removed when it is committed."""
+        """When the entry with this index was proposed. Removed when it is committed."""
         self._unapplied: dict[NodeId, deque[tuple[int, float]]] = {}
-        """By follower: index and time of proposal of entries that it has not reported as applied."""
+        """The entries that a follower has not yet reported as applied: index and time of proposal."""
 
     def proposed(self, index: int) -> None:
         if len(self._proposed_at) < UNDER_WAY_MAX:

@@ -32,7 +32,8 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """From submission until applied here; the upper ends of the buckets in which these shares end."""
+    """How long writes take from submission until they are applied here. Each value is the upper end of the
+    bucket in which that share ends."""
 
     count: int
     p50: float
@@ -74,7 +75,7 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_nodes: tuple[NodeId, ...] = ()
     """Members of the quorum and registered brokers, as this node knows them."""
     level: int = LEVEL_FIRST
-    """Of the cluster, as this node has applied it."""
+    """The cluster's level, as this node has applied it."""
     levels: tuple[int, int] = UNREPORTED_LEVELS
     """The lowest and the highest level that this node's release can work at."""
     load: NodeLoad | None = None
@@ -143,7 +144,7 @@ class ClusterStatus:
         )
 
     def encoded(self) -> bytes:
-        """As it is sent to other nodes."""
+        """The status as it is sent to other nodes."""
         return msgspec.msgpack.encode(msgspec.structs.replace(self.local(), load=self._load.report()))
 
     async def of_leader(self) -> RaftStatus:

@@ -183,7 +183,8 @@ def _put_field(body: Bytes, at: int, size: int, row: int, ends: Offsets, target:
 
 @compiled
 def _bounded(timestamp: int) -> int:
-    """So that the sum of two is one of 64 bits; far outside of what can be shown."""
+    """The timestamp, limited so that the sum of two fits into 64 bits. The limit is far beyond what can be
+    shown."""
     return min(max(timestamp, -_HALF), _HALF)
 
 

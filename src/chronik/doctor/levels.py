@@ -27,7 +27,7 @@ class NodeLevels(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
     level: int
-    """That of the cluster."""
+    """The cluster's level."""
     nodes: Sequence[NodeLevels]
     is_told: bool = True
     """Whether any node tells levels; brokers of other makes do not."""

@@ -246,7 +246,8 @@ def _certificate(check: str, path: Path) -> Finding:
 
 
 def _authorities(check: str, path: Path) -> Finding:
-    """While one replaces another a file has both, and the older one may have expired."""
+    """Findings on a file of authorities. While one replaces another the file has both, and the older one may
+    have expired."""
     ends = _ends(path)
     if isinstance(ends, str):
         return wrong(check, ends, _READABLE)

@@ -58,7 +58,7 @@ NEXT: dict[State, frozenset[State]] = {
 
 
 @dataclass(slots=True)
-class _Held:
+class _WaitingAnswers:
     """Answers that wait for a record to be durable."""
 
     answers: list[Answer] = field(default_factory=list)
@@ -85,7 +85,7 @@ class ClassicGroup:
         """Time by which the first rebalance of an empty group may still be extended; else None."""
         self._member_added = False
         self._sync_deadline_ms: int | None = None
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _WaitingAnswers] = {}
         self._persist_number = 0
 
     # -- joining ----------------------------------------------------------------------------------
@@ -336,9 +336,9 @@ class ClassicGroup:
     def _is_assignment_under_way(self) -> bool:
         return any(held.generation == self.generation for held in self._held.values())
 
-    def _persist(self, effects: list[Effect]) -> _Held:
+    def _persist(self, effects: list[Effect]) -> _WaitingAnswers:
         self._persist_number += 1
-        held = self._held[self._persist_number] = _Held()
+        held = self._held[self._persist_number] = _WaitingAnswers()
         effects.append(Persist(self._persist_number, self.saved()))
         return held
 
@@ -388,7 +388,7 @@ class ClassicGroup:
         now_ms: int,
         is_transactional: bool = False,
     ) -> None:
-        """May this member commit offsets? Raises RequestError."""
+        """Raise RequestError if this member may not commit offsets."""
         if self.state is State.DEAD:
             raise RequestError(ErrorCode.coordinator_not_available)
         anonymous = generation < 0 and not member_id and instance_id is None

@@ -69,7 +69,7 @@ class Member:
         )
 
     def update(self, join: Join) -> None:
-        """It joins again, perhaps with other wishes."""
+        """Take over what the member says as it joins again."""
         self.protocols = join.protocols
         self.client_id, self.client_host = join.client_id, join.client_host
         self.session_timeout_ms = join.session_timeout_ms

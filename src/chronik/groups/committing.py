@@ -80,7 +80,7 @@ async def commit_offsets(shard: GroupShard, commit: OffsetCommit) -> frozenset[T
 def _that_fit(
     shard: GroupShard, commit: OffsetCommit
 ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], frozenset[TopicPartition]]:
-    """Those offsets for which there is room, and the partitions of the others."""
+    """The offsets for which there is room, and the partitions of the others."""
     share = shard.offset_bytes.share
     present = shard.offsets.get(commit.group_id)
     offsets = shard.offsets_of_existing(commit.group_id)
@@ -124,7 +124,7 @@ async def _pend(
 
 
 def _check(shard: GroupShard, commit: OffsetCommit) -> None:
-    """As Kafka's OffsetMetadataManager and its two kinds of groups have it."""
+    """The checks of Kafka's OffsetMetadataManager and its two kinds of groups."""
     is_transactional = commit.producer is not None
     try:
         group = shard.find(commit.group_id)

@@ -403,13 +403,14 @@ class ConsumerGroup:
         return "Stable" if stable else "Reconciling"
 
     def check_commit(self, member_id: str, member_epoch: int, *, knows_member_epochs: bool = True) -> None:
-        """May this member commit offsets? Raises RequestError."""
+        """Raise RequestError if this member may not commit offsets."""
         if member_epoch < 0 and not self.members:
             return
         self._check_member(member_id, member_epoch, knows_member_epochs)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """May this member read offsets? A request that names no member (admin tools) always may."""
+        """Raise RequestError if this member may not read offsets. A request that names no member (admin
+        tools) always may."""
         if member_id is not None or member_epoch >= 0:
             self._check_member(member_id or "", member_epoch)
 

@@ -41,7 +41,8 @@ class ConsumerMember:
     deadline_ms: int = 0
     revoke_deadline_ms: int | None = None
     visible: Visible | None = None
-    """As its last heartbeat said; not in the log. None where all is seen, and before the first heartbeat."""
+    """What the member may see, as its last heartbeat said; not in the log. None if it may see all, and before
+    the first heartbeat."""
     seen: frozenset[str] | None = None
     """The matches of its regex that the target was computed with; None if that was before a replay."""
 

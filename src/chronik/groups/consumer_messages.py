@@ -37,7 +37,7 @@ class ConsumerGroupConfig:
     member_bytes_max: int = 1024 * 1024
     """Topic names of one member."""
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """Those that members may ask for; the first one is the default."""
+    """The assignors that members may ask for; the first one is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ def subscribed_names(
     *,
     is_filtered: bool,
 ) -> dict[str, frozenset[str]]:
-    """By member id, the existing topics that it wants: those it names, and those that its regex matches."""
+    """For each member the existing topics that it wants: those it names, and those that its regex matches."""
     names = {}
     for member in members:
         wanted = frozenset(name for name in member.topic_names if name in topics.by_name)

@@ -242,7 +242,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         return found
 
     def consumer_groups(self) -> Iterator[ConsumerGroup]:
-        """Those coordinated here whose partitions the broker assigns."""
+        """The groups coordinated here whose partitions the broker assigns."""
         for shard in self._shards:
             yield from (group for group in shard.groups.values() if isinstance(group, ConsumerGroup))
 

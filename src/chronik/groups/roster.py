@@ -22,7 +22,7 @@ class Roster:
 
     @property
     def members(self) -> Mapping[str, Member]:
-        """By member id, in the order in which they came."""
+        """The members, by id, in the order in which they joined."""
         return self._members
 
     @property

@@ -72,7 +72,7 @@ class CoordinatorConfig:
         topic_partitions: int,
         group_configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> CoordinatorConfig:
-        """From this broker's configs, strongest first."""
+        """Read the values from this broker's configs, strongest layer first."""
         return CoordinatorConfig(
             classic=ClassicGroupConfig(
                 session_timeout_ms_min=broker_value("group.min.session.timeout.ms", layers),
@@ -117,7 +117,7 @@ class GroupShard:
 
     @property
     def config(self) -> CoordinatorConfig:
-        """As of now."""
+        """The config that holds now."""
         return self._config()
 
     # -- time: machines run on the loop's clock, which never jumps; records carry the wall clock ------

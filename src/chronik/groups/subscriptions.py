@@ -13,7 +13,8 @@ NAME_OVERHEAD_BYTES: Final = 60
 
 
 Visible: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
-"""Those of some topics that a member may see: the same object for the same topics until its rights change."""
+"""Of the given topics, returns those that a member may see. Returns the same object for the same topics until
+the member's rights change."""
 
 
 class TopicSize(NamedTuple):
@@ -32,8 +33,8 @@ class Topics:
 
 
 def held_matches(matched: frozenset[str], target: Mapping[str, Partitions], topics: Topics) -> frozenset[str]:
-    """Those that the group has already: for a replayed member, since what it may see is not known before its
-    heartbeat."""
+    """The matched topics that the group has already. Used for a replayed member, since what it may see is not
+    known before its heartbeat."""
     held = {topic_id for partitions in target.values() for topic_id, _ in partitions}
     return frozenset(name for name in matched if topics.by_name[name].topic_id in held)
 

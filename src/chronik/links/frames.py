@@ -86,7 +86,7 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Start(NamedTuple):
-    """From where a follower is fed (START)."""
+    """Says from which offset a follower is fed (START)."""
 
     offset: int
     """int64. The follower's log ends here from now on: what it has beyond is cut off."""

@@ -41,7 +41,7 @@ NO_SECRET: Final = b""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """From the dialer."""
+    """The dialer's first frame."""
 
     protocol: str
     node_id: NodeId

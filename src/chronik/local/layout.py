@@ -64,7 +64,7 @@ class LocalNode:
 
     @property
     def joined_file(self) -> Path:
-        """There if the node joined a cluster that others had founded."""
+        """Exists if the node joined a cluster that others had founded."""
         return self.folder / "joined"
 
     def mark_joined(self) -> None:

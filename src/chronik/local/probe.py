@@ -28,9 +28,9 @@ class ProbedNode:
     brokers: tuple[NodeId, ...] = ()
     controller_id: NodeId = NO_LEADER
     topics: tuple[Any, ...] = ()
-    """As in a Metadata response."""
+    """Topics as in a Metadata response."""
     raft: Mapping[str, Any] | None = None
-    """As in GET /admin/raft-status."""
+    """Status as in GET /admin/raft-status."""
 
     def is_ready(self, expected: Iterable[NodeId]) -> bool:
         return set(expected) <= set(self.brokers) and self.controller_id in self.brokers

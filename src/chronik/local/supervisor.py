@@ -57,13 +57,13 @@ class Supervisor:
         self._processes = list(processes)
         self._restarts = {one.node.id: Restarts() for one in processes}
         self._due: dict[int, float] = {}
-        """By node: when it is started again."""
+        """When a node that ended is started again."""
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Until a signal stops it. Raises ProcessFailed if a shard ends before all were ready once."""
+        """Run until a signal stops it. Raises ProcessFailed if a shard ends before all were ready once."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         self._loop.add_signal_handler(signal.SIGCHLD, self._changed.set)

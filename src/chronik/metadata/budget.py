@@ -36,7 +36,7 @@ class AdmittedCommand:
     growth: int
     """Never below 0: what a command frees is room only once it is applied."""
     refused: dict[int, Refused]
-    """By place in the batch."""
+    """The refused commands, by their place in the batch."""
 
     def whole(self, outcome: Outcome) -> Outcome:
         """The outcome with the refused parts in their places."""
@@ -52,12 +52,12 @@ class AdmittedCommand:
 
 
 class MetadataBudget:
-    """Of one node; every node of a cluster should have the same."""
+    """How large a node lets the metadata grow. Every node of a cluster should have the same budget."""
 
     def __init__(self, bytes_max: int = METADATA_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.under_way = 0
-        """By how much the submissions that this node waits for will make the state grow."""
+        """Bytes by which the state will grow once the waiting submissions of this node are applied."""
         self.refused = 0
         """How many commands were refused."""
 

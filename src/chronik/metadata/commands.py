@@ -144,7 +144,7 @@ class RemoteLog(msgspec.Struct, frozen=True, kw_only=True):
     manifest_bytes: int = 0
     manifest_crc: int = 0
     size_bytes: int = 0
-    """Of all segments together."""
+    """Size of all segments together."""
 
 
 class SetRemoteLog(_Command, frozen=True, kw_only=True, tag="set_remote_log"):
@@ -153,7 +153,7 @@ class SetRemoteLog(_Command, frozen=True, kw_only=True, tag="set_remote_log"):
     topic_id: UUID
     partition: int
     leader_epoch: int
-    """Of the submitter; refused if the partition is in another one by now."""
+    """The submitter's leader epoch; the command is refused if the partition has another one by now."""
     previous: str
     """The manifest that it was made from; refused if another one counts by now."""
     remote: RemoteLog
@@ -189,11 +189,11 @@ class RegisterBroker(_Command, frozen=True, kw_only=True, tag="register_broker")
     incarnation: UUID
     """A new random value at every start of the node."""
     endpoints: dict[str, Endpoint]
-    """By listener: kafka, wal, raft, http."""
+    """The endpoints by listener: kafka, wal, raft, http."""
     rack: str | None = None
     fenced: bool = False
     public_key: bytes = b""
-    """Of the node's own key; refused if the node is known by another one. AdmitNode forgets it."""
+    """The node's own public key. Refused if the node is known by another one; AdmitNode forgets that one."""
 
 
 class FenceBroker(_Command, frozen=True, kw_only=True, tag="fence_broker"):
@@ -271,7 +271,7 @@ class AddAcls(_Command, frozen=True, kw_only=True, tag="add_acls"):
 
 
 class RemoveAcls(_Command, frozen=True, kw_only=True, tag="remove_acls"):
-    """Those that are there no more do not matter."""
+    """Remove these ACLs; those that do not exist are ignored."""
 
     bindings: tuple[AclBinding, ...]
 
@@ -279,7 +279,7 @@ class RemoveAcls(_Command, frozen=True, kw_only=True, tag="remove_acls"):
 class SetQuota(_Command, frozen=True, kw_only=True, tag="set_quota"):
     entity: Entity
     values: dict[str, float | None]
-    """By name of the quota; None removes it."""
+    """Values by name of the quota; None removes one."""
 
 
 class PutToken(_Command, frozen=True, kw_only=True, tag="put_token"):

@@ -73,7 +73,7 @@ KAFKA_CONFIGS: Final[Mapping[str, Mapping[str, ConfigDef]]] = MappingProxyType(
         for resource in sorted({row.resource for row in _ROWS})
     }
 )
-"""By resource (broker, topic, group, client-metrics) and name."""
+"""The configs by resource (broker, topic, group, client-metrics) and name."""
 
 FIXED_IN_KAFKA: Final = frozenset(
     row.name for row in _ROWS if row.resource == "broker" and row.change == "fixed"

@@ -42,20 +42,21 @@ LEVELS: Final = {
         "clients of nodes prove their own keys there",
     ),
 }
-"""By level, the first release that knows it and what came with it."""
+"""For each level the first release that knows it, and what came with it."""
 
 COMMAND_LEVELS: Final = {"set_voter": 2, "put_api_key": 2, "remove_api_key": 2, "set_remote_log": 2}
 """Lowest level of each command: a node stops at a command that it does not know."""
 LEVEL_HTTP_USER: Final = 2
-"""From here on every node knows the user that HTTP ports log in as."""
+"""From this level on every node knows the user that HTTP ports log in as."""
 LEVEL_NODE_KEY: Final = 2
-"""From here on every node proves its own key when it logs in, for the certificate that it was shown."""
+"""From this level on every node proves its own key when it logs in, for the certificate that it was shown."""
 LEVEL_CLIENT_WARRANT: Final = 2
-"""From here on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
+"""From this level on HTTP ports and query processes prove whose they are (`security/warrants.py`)."""
 LEVEL_REASSIGN_EPOCH: Final = 2
-"""From here on every node refuses a `Reassign` that names another partition epoch than the present one."""
+"""From this level on every node refuses a `Reassign` that names another partition epoch than the present one.
+"""
 LEVEL_FIRST: Final = min(LEVELS)
-"""Also the level of a cluster whose metadata log records none."""
+"""The first level, and that of a cluster whose metadata log records none."""
 LEVEL_LAST: Final = max(LEVELS)
 
 
@@ -71,7 +72,7 @@ class LevelRange(NamedTuple):
 
 OWN_LEVELS: Final = LevelRange(LEVEL_FIRST, LEVEL_LAST)
 UNREPORTED_LEVELS: Final = LevelRange(1, 1)
-"""Of a node whose status has no levels: release 0.1."""
+"""The levels of a node whose status names none: release 0.1."""
 
 
 def refuse_level(level: int) -> None:

@@ -41,7 +41,7 @@ USERS_MAX: Final = 100_000
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True):
     user: str
-    """Without the `User:` of its principal."""
+    """The user's name, without the `User:` of its principal."""
     credentials: tuple[Credential, ...]
     """At most one for each mechanism."""
 
@@ -50,7 +50,7 @@ class QuotaEntry(msgspec.Struct, frozen=True, kw_only=True):
     entity: Entity
     """Pairs of type (`client-id`, `ip`, `user`) and name, sorted by type; null is the default."""
     values: dict[str, float]
-    """By Kafka's name of the quota, such as `producer_byte_rate`."""
+    """Values by Kafka's name of the quota, such as `producer_byte_rate`."""
 
 
 class SecuritySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +66,14 @@ class SecurityState:
 
     def __init__(self) -> None:
         self.users: dict[str, dict[str, Credential]] = {}
-        """By user, then by mechanism."""
+        """Credentials by user, then by mechanism."""
         self.acls: frozenset[AclBinding] = frozenset()
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.tokens: dict[str, DelegationToken] = {}
         self.keys: dict[bytes, NamedKey] = {}
         """API keys of HTTP, by their digest."""
         self.size_bytes = 0
-        """As `sizes` reckons; moved with every change."""
+        """Size as `sizes` reckons it; adjusted with every change."""
 
     def apply(self, command: Any) -> Iterable[Event]:
         what = _APPLY[type(command)](self, command)

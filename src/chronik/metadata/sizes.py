@@ -86,7 +86,7 @@ def partitions_bytes(partitions: Iterable[PartitionRegistration]) -> int:
 
 
 def topic_bytes(name: str, configs: Mapping[str, str]) -> int:
-    """Without its partitions."""
+    """What a topic takes without its partitions."""
     return _TOPIC + _text(name) + configs_bytes(configs)
 
 
@@ -145,7 +145,8 @@ def measure_security(security: SecurityState) -> int:
 
 
 def growth(state: ClusterState, command: c.Command) -> int:
-    """By how much the state would grow; 0 or less for a command that adds nothing, which is never refused."""
+    """Bytes by which the command makes the state grow. A command that adds nothing has 0 or less and is never
+    refused."""
     of_its_kind = _GROWTH.get(type(command))
     return 0 if of_its_kind is None else of_its_kind(state, command)
 

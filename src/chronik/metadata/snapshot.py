@@ -24,24 +24,24 @@ class _StateSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The whole state after one entry of the metadata log."""
 
     applied_index: int
-    """That entry's index."""
+    """Index of that entry."""
     cluster_id: str | None
     topics: list[Topic]
-    """By name."""
+    """Sorted by name."""
     brokers: list[Broker]
-    """By id."""
+    """Sorted by id."""
     broker_configs: dict[str, dict[str, str]]
-    """By broker id; the empty string is the default of all brokers."""
+    """Configs by broker id; the empty string stands for the default of all brokers."""
     next_producer_id: int
     """The first producer id that no broker has taken yet."""
     removed: list[NodeId] = []
     """Nodes that were removed and may not come back by themselves."""
     group_configs: dict[str, dict[str, str]] = {}
-    """By group."""
+    """Configs by group."""
     client_metrics: dict[str, dict[str, str]] = {}
-    """By subscription (KIP-714)."""
+    """Configs by subscription (KIP-714)."""
     level: int = LEVEL_FIRST
-    """Of the cluster: which commands its nodes all understand."""
+    """The cluster's level: says which commands all its nodes understand."""
     security: SecuritySnapshot = SecuritySnapshot()
     node_keys: dict[NodeId, bytes] = {}
     """The public Ed25519 key of each node."""

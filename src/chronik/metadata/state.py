@@ -75,10 +75,11 @@ class ClusterState:
         """Public keys by which nodes prove to each other who they are, since they first registered."""
         self.security = SecurityState()
         self.config_bytes = 0
-        """Of topics, partitions and configs, as `sizes` reckons; moved with every change of them."""
+        """Size of topics, partitions and configs, as `sizes` reckons it; adjusted with every change of them.
+        """
         self._changing: dict[UUID, list[PartitionRegistration]] = {}
-        """By topic id, the partitions of topics that the batch being applied has changed. A topic is copied
-        once for a batch, not once for each of its partitions."""
+        """Partitions, by topic id, of the topics that the batch being applied has changed. So a topic is
+        copied once for a batch, not once for each of its partitions."""
 
     # --- reading ---
 

@@ -95,7 +95,7 @@ class MetadataStore:
         self._sequence = 0
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._proposed: dict[int, int] = {}
-        """By sequence number of a waiting submission: the index at which the leader appended it."""
+        """Index at which the leader appended a waiting submission, by the submission's sequence number."""
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
         self.state = ClusterState()
         self.applied_index = 0

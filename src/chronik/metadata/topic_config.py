@@ -347,7 +347,8 @@ class TopicConfig:
     unclean_leader_election_enable: bool
     searchable: bool
     durability: DurabilityPromise = field(init=False, default=SYNCED)
-    """Out of the topic's own flush.ms and flush.messages alone: the defaults of brokers relax nothing."""
+    """Derived from the topic's own flush.ms and flush.messages alone: the defaults of brokers relax nothing.
+    """
     is_compacted: bool = field(init=False)
     stamps_append_time: bool = field(init=False)
 

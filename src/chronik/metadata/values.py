@@ -22,9 +22,9 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     rack: str | None
     fenced: bool
     resigned: bool = False
-    """It said that it stops; only a new registration brings it back."""
+    """The broker said that it stops; only a new registration brings it back."""
     draining: bool = False
-    """It is being emptied: it gets no new replicas."""
+    """The broker is being emptied: it gets no new replicas."""
     votes: bool | None = None
     """Whether an operator wants it to vote on metadata; None leaves that to the controller."""
 

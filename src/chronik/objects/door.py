@@ -32,7 +32,7 @@ BACKOFF_SECONDS: Final = 0.2
 """The first pause before a retry; each further one is twice as long. A random part of up to half is taken
 off, so that nodes that failed together do not come back together."""
 DELETES_A_CALL: Final = 1000
-"""As many as S3 takes."""
+"""Keys in one call; S3 takes no more."""
 REASON_LENGTH_MAX: Final = 200
 WAITING_MAX: Final = 256
 """Calls that may wait for others to end, reads and writes apart. While a store is away each call lasts for

@@ -87,7 +87,7 @@ def _store(options: ObjectStoreOptions) -> ObjectStore:
 
 
 def _check_endpoint(endpoint: str | None) -> None:
-    """It is shown in errors and by `chronik config`, so it must hold no credentials."""
+    """Refuse an endpoint that holds credentials: it is shown in errors and by `chronik config`."""
     if endpoint is None:
         return
     parts = urlsplit(endpoint)

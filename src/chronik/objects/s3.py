@@ -126,7 +126,7 @@ def _with_our_errors(secrets: Sequence[str], *, is_missing_fine: bool = False) -
 
 
 def _first_line(text: str, secrets: Sequence[str]) -> str:
-    """Behind the first line the library shows its own structures, and what the server sent."""
+    """The first line of an error. After it the library shows its own structures, and what the server sent."""
     line = text.strip().split("\n", 1)[0].split("<?xml", 1)[0].strip()
     for secret in secrets:
         line = line.replace(secret, _HIDDEN)

@@ -51,7 +51,7 @@ class Paths:
         return self._saved == len(self._known)
 
     def save(self, folder: Path) -> None:
-        """By one rename, and on the disk when this returns."""
+        """Write the file anew with one rename; it is on the disk when this returns."""
         body = "\n".join(sorted(self._known)).encode()
         temporary = folder / f"{PATHS_FILE}.new"
         with temporary.open("wb") as file:

@@ -20,7 +20,7 @@ DEAD_LETTERS: Final = "_dead_letters"
 
 
 FORMAT: Final = 1
-"""Of a step's file. Left out of it, as release 0.1 did, while it is 1."""
+"""Format of a step's file. Like release 0.1, this one leaves it out while it is 1."""
 
 
 class PublishedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,7 +40,7 @@ class PublishedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     rows: int = 0
     dead: int = 0
     schema: Any = None
-    """Of the decoded values; the next step's contains it."""
+    """Schema of the decoded values; the next step's schema contains it."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:

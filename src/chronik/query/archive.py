@@ -43,7 +43,7 @@ class ArchivedFile:
     """Staging path. The file is moved from here to `place` when its step is published."""
     place: Path
     ranges: Mapping[int, tuple[int, int]]
-    """By partition, first offset of its records and the offset behind the last."""
+    """For each partition the first offset of its records and the offset after the last."""
     topic_ids: frozenset[str]
     """More than one if the compact job merged files of a topic and of its successor of the same name."""
 
@@ -74,7 +74,7 @@ class ArchivedTopic:
     """The archive of one topic at one moment."""
 
     ends: Mapping[int, int]
-    """By partition, the first offset that it does not hold."""
+    """For each partition the first offset that it does not hold."""
     files: tuple[tuple[Path, Footer, bool], ...]
     """Files that the query may need; the flag says whether they hold dead letters."""
 
@@ -88,7 +88,8 @@ class _Topic:
     versions: int = -1
     """The last step that was read."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By topic id, since a topic may be deleted and created again under the same name."""
+    """Ends by topic id and partition. Not by name: a topic may be deleted and created again under the same
+    name."""
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     is_table: bool = False
     """A Delta or Iceberg table, which keeps its own list of files."""

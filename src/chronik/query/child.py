@@ -77,7 +77,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "search"
     """search, or sql"""
     ports: tuple[int, ...] = ()
-    """Of all brokers."""
+    """Kafka ports of all brokers."""
     data_dir: str
     host: str
     port: int
@@ -143,7 +143,7 @@ class Child:
         write_frame(self._writer, message)
 
     async def run(self, reader: asyncio.StreamReader) -> None:
-        """Until the node closes stdin, or the indexing fails: then the node starts another process."""
+        """Run until the node closes stdin or the indexing fails; then the node starts another process."""
         loop = asyncio.get_running_loop()
         tasks = {loop.create_task(self._listen(reader))}
         if self._options.kind == "search":

@@ -290,7 +290,8 @@ def _id(text: str) -> Condition:
 
 
 def _clauses(must: Sequence[Condition], should: Sequence[Condition], least: int | None = None) -> Condition:
-    """Beside `must`, `should` only affects the order, unless at least `least` of its clauses must match."""
+    """One condition out of all clauses. If there is a `must`, `should` only affects the order, unless at
+    least `least` of its clauses must match."""
     if should and least != 0 and (least or not must):
         return _every([*must, _either(should)])
     return _every(must)

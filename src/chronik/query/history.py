@@ -28,7 +28,7 @@ class PublishedIndex:
         and what is published is only read here."""
         self.path = path
         self.ends = ends
-        """By partition, the first offset that it does not hold."""
+        """For each partition the first offset that it does not hold."""
         try:
             paths = tuple(Paths.load(path))
             shutil.rmtree(view, ignore_errors=True)

@@ -98,9 +98,9 @@ class IndexSnapshot:
     searcher: tantivy.Searcher
     paths: Sequence[str]
     reached: Mapping[int, int]
-    """By partition, the offset up to which it holds everything."""
+    """For each partition the offset up to which the index holds everything."""
     starts: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the offset before which it holds nothing."""
+    """For each partition the offset before which the index holds nothing."""
 
 
 class TopicIndex:

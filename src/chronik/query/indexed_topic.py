@@ -38,7 +38,7 @@ class IndexedTopic:
     """Partitions that lost documents since the last commit."""
     committed_at: float = 0.0
     is_gone: bool = False
-    """Its index was thrown away."""
+    """Whether its index was thrown away."""
 
     @property
     def by_partition(self) -> tuple[dict[int, Any], ...]:

@@ -46,7 +46,7 @@ class KeptColumns:
         self._users: Counter[str] = Counter()
         """Running queries by name of the topic's folder."""
         self._used: dict[str, int] = {}
-        """By folder, the number of its last use in this process."""
+        """For each folder the number of its last use in this process."""
         self._uses = itertools.count(1)
         self.bytes = 0
         """When a query last wrote columns."""

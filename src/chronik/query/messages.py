@@ -102,7 +102,7 @@ class LogLosses(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logs(msgspec.Struct, frozen=True, kw_only=True, tag="logs"):
-    """By topic id and partition. A topic of the same name may be another one."""
+    """What the logs have lost, by topic id and partition. A topic of the same name may be another one."""
 
     topics: dict[str, dict[int, LogLosses]]
 

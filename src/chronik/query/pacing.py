@@ -21,7 +21,7 @@ BACKLOG_BYTES_MIN: Final = 1024 * 1024
 """Backlogs below this are indexed without a pause."""
 BACKLOG_BYTES_MAX: Final = 128 * 1024 * 1024
 FREE_MIN: Final = 1.0
-"""With fewer free processors than this the indexer pauses."""
+"""The indexer pauses while fewer processors than this are free."""
 LOOK_SECONDS: Final = 0.1
 RECENT_SECONDS: Final = 0.3
 """Longest interval that one sample may cover. After a longer one no processor counts as free until the next
@@ -76,11 +76,11 @@ class IndexerPace:
         self._in_a_hurry = False
 
     def hurry(self) -> None:
-        """Somebody waits for the index: do not pause until it has caught up."""
+        """Do not pause until the index has caught up: somebody waits for it."""
         self._in_a_hurry = True
 
     def rest(self) -> None:
-        """It has caught up."""
+        """Pause again as usual: the index has caught up."""
         self._since, self._in_a_hurry = None, False
 
     def wait(self, is_over: Callable[[], bool]) -> None:

@@ -111,7 +111,7 @@ class QueryProcess:
 
     @property
     def is_up(self) -> bool:
-        """It runs, has said so, and answered not long ago."""
+        """Whether it runs, has said so, and answered not long ago."""
         return self._up.is_set() and self._process is not None and self._process.returncode is None
 
     @property

@@ -135,7 +135,7 @@ def replace_lost(topic: RecheckedTopic, part: Fetched, below: int) -> None:
 
 
 def _rows(part: Fetched, end: int) -> Iterator[Row]:
-    """Those that cannot be read were counted when they were indexed first."""
+    """The rows that can be read; the others were counted when they were indexed first."""
     return (row for row in readable_rows(part, Skipped(is_quiet=True)) if row[0] < end)
 
 

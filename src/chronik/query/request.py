@@ -45,7 +45,7 @@ class SearchResult(msgspec.Struct, kw_only=True):
     failures: list[dict[str, Any]]
     """Partitions that could not be, and why."""
     reached: dict[str, dict[int, int]]
-    """By topic and partition, the offset up to which it was searched."""
+    """For each topic and partition the offset up to which it was searched."""
 
 
 def check_request(request: SearchRequest) -> None:

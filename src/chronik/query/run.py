@@ -112,7 +112,7 @@ class QueryRun:
         self.connection.execute(f"SET max_temp_directory_size = '{spill} KiB'")
 
     def seal(self) -> None:
-        """From here on DuckDB may touch only the files of this query's tables. Before this call it executes
+        """Let DuckDB touch only the files of this query's tables from now on. Before this call it executes
         our statements and the caller's constants; after it, the caller's statement."""
         if self._files:
             allowed = ", ".join(literal(str(path)) for path in self._files)

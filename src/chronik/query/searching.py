@@ -193,9 +193,9 @@ class _View(NamedTuple):
     snapshot: IndexSnapshot
     parts: Mapping[int, Sequence[Fetched]]
     indexed: Mapping[int, int]
-    """By partition, the offset up to which everything is indexed."""
+    """For each partition the offset up to which everything is indexed."""
     read: Mapping[int, int]
-    """By partition, the offset up to which everything is indexed or in `parts`."""
+    """For each partition the offset up to which everything is indexed or in `parts`."""
     starts: Mapping[int, int]
     targets: Mapping[int, int]
 

@@ -32,7 +32,7 @@ _EARLIEST: Final = -(2**63)
 _INT64: Final = range(-(2**63), 2**63)
 
 Rows: TypeAlias = dict[int, list[Row]]
-"""By partition."""
+"""Rows by partition."""
 
 
 class Tail:
@@ -197,6 +197,6 @@ def _ends(batches: Sequence[FetchedBatch], limit: int, order: str | None, ascend
 
 
 def _newest(batch: FetchedBatch, limit: int) -> list[Row]:
-    """Its rows with the highest timestamps, of two with the same the later one first."""
+    """The rows with the highest timestamps; of two with the same timestamp the later one comes first."""
     placed = heapq.nlargest(limit, enumerate(batch.rows()), key=lambda one: (one[1][1], one[0]))
     return [row for _, row in placed]

@@ -45,7 +45,7 @@ class Leader(Role):
         self._heartbeat_elapsed = 0
         self._heartbeat_due = False
         self._uncommitted_bytes = 0
-        """Of entries appended in this term; what came before is not this leader's to limit."""
+        """Uncommitted bytes of entries appended in this term; this leader does not limit what came before."""
 
     def enter(self) -> None:
         for node in {*self.core.log.membership.members, self.core.node_id}:

@@ -40,7 +40,8 @@ class RaftLog:
         kept = _entries_after(base, entries)
         self._entries: list[Entry] = list(kept)
         self.base = base
-        """Stands for everything up to `base.index`; moves by compaction and by installed snapshots."""
+        """Entry that stands for everything up to `base.index`; moves by compaction and by installed
+        snapshots."""
         self.snapshot: Snapshot | None = None
         """An installed snapshot that the driver was not yet handed."""
         self._configs: list[tuple[int, Membership]] = [(base.index, base.membership)]

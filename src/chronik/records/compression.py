@@ -112,7 +112,8 @@ def decompress(codec: int, data: bytes | memoryview, limit: int | None = None) -
 
 
 def _decompress_into(codec_into: Callable[[Any, Any], int], data: bytes | memoryview, limit: int) -> bytes:
-    """Into a buffer of a likely size; where that is full, again into a larger one, at last into the limit."""
+    """Decompress into a buffer of a likely size; if that is full, again into a larger one, at last into one
+    as large as the limit."""
     size = max(_LIKELY_BYTES, EXPANSION_ALLOWED * len(data))
     while True:
         size = min(size, limit)

@@ -169,7 +169,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """From when on tombstones and markers of this batch may go; None: not decided yet (KIP-534)."""
+    """The time from which on tombstones and markers of this batch may go; None if that is not decided yet
+    (KIP-534)."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_MASK else None
 
 

@@ -26,7 +26,7 @@ class Unreadable(NamedTuple):
     last_offset: int
     timestamp_ms: int
     size_bytes: int
-    """Of the batch, compressed as it is stored."""
+    """Size of the batch, compressed as it is stored."""
     why: str
 
     def __str__(self) -> str:

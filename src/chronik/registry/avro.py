@@ -57,7 +57,7 @@ class AvroType:
     branches: tuple[AvroType, ...] = ()
     symbols: frozenset[str] = frozenset()
     default: str | None = None
-    """Of an enum."""
+    """The default symbol of an enum."""
     size: int = 0
     decimal: tuple[int, int] | None = None
     """Precision and scale."""
@@ -77,8 +77,8 @@ def parse_avro(
     """The type and its canonical text. `references` are texts of other schemas, each after those it needs."""
     names: dict[str, AvroType] = {}
     for reference in references.values():
-        _Parser(names, budget).parse(_read(reference, budget), "", 0)
-    found, canonical = _Parser(names, budget).parse(_read(text, budget), "", 0)
+        _AvroParser(names, budget).parse(_read(reference, budget), "", 0)
+    found, canonical = _AvroParser(names, budget).parse(_read(text, budget), "", 0)
     return found, sorted_json(canonical) if normalize else canonical_json(canonical)
 
 
@@ -88,7 +88,7 @@ def _read(text: str, budget: StepBudget) -> Any:
     return parse_json(text, budget)
 
 
-class _Parser:
+class _AvroParser:
     def __init__(self, names: dict[str, AvroType], budget: StepBudget) -> None:
         self._names = names
         self._budget = budget

@@ -55,19 +55,19 @@ class _Part(NamedTuple):
 
 def json_differences(reader: JsonDocument, writer: JsonDocument, budget: StepBudget) -> list[str]:
     """Why the reader may not take all that the writer describes; empty if it does."""
-    comparison = _Comparison(budget)
+    comparison = _JsonComparison(budget)
     one, other = _Part(reader, reader.root), _Part(writer, writer.root)
     if comparison.fits(one, other):
         return []
     return list(dict.fromkeys(comparison.explain()))[:MESSAGES_MAX]
 
 
-class _Comparison:
+class _JsonComparison:
     def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
         self._pairs: dict[tuple[int, int], tuple[_Part, _Part, bool]] = {}
         self._why: dict[tuple[int, int], tuple[str, str]] = {}
-        """Of pairs that do not fit: where, and the reason."""
+        """For each pair that does not fit: where, and the reason."""
         self._split: dict[tuple[int, bool], list[_Part]] = {}
         """Parts of schemas that were taken apart; kept, since pairs are known by what is the same object."""
 
@@ -171,7 +171,8 @@ class _Comparison:
         )
 
     def _exclude(self, left: _Part, right: _Part, depth: int) -> bool:
-        """By their types, their values, or a property that both require."""
+        """Whether no value fits both: their types differ, their values do, or a property that both require
+        excludes it."""
         self._budget.step()
         if not isinstance(left.schema, dict) or not isinstance(right.schema, dict):
             return left.schema is False or right.schema is False
@@ -244,7 +245,7 @@ def _refs(value: Any, budget: StepBudget) -> Iterator[str]:
 class _Keywords:
     """The keywords of one part of the reader's against those of one part of the writer's."""
 
-    def __init__(self, comparison: _Comparison, reader: _Part, writer: _Part) -> None:
+    def __init__(self, comparison: _JsonComparison, reader: _Part, writer: _Part) -> None:
         self._comparison = comparison
         self._reader = reader
         self._writer = writer
@@ -381,7 +382,7 @@ _NOTHING: Final = object()
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """With `number`, `integer` is one too."""
+    """The types that a schema allows. If `number` is among them, so is `integer`."""
     given = schema.get("type")
     if given is None:
         return TYPES

@@ -33,10 +33,10 @@ def _finite(text: str) -> float:
 
 
 def canonical_json(value: object) -> str:
-    """Without spaces; keys in their order."""
+    """The text without spaces; keys stay in their order."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def sorted_json(value: object) -> str:
-    """Without spaces, keys sorted: the same text for values that say the same."""
+    """The text without spaces, keys sorted: values that are equal have the same text."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)

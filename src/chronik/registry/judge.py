@@ -50,7 +50,7 @@ class Directions(NamedTuple):
     new_reads_old: bool
     old_reads_new: bool
     is_transitive: bool
-    """With all earlier versions, not only the latest."""
+    """Whether to compare with all earlier versions, not only the latest."""
 
 
 class SchemaQuestion(msgspec.Struct, frozen=True, kw_only=True):

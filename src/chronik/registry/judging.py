@@ -42,7 +42,7 @@ NICENESS: Final = 10
 class Judging:
     def __init__(self) -> None:
         self._turn = asyncio.Semaphore(1)
-        self._asked: dict[bytes, _Asked] = {}
+        self._asked: dict[bytes, _Question] = {}
         self._known: OrderedDict[bytes, Judgement] = OrderedDict()
         self._known_bytes = 0
         self.processes = 0
@@ -64,7 +64,7 @@ class Judging:
         if asked is None:
             if len(self._asked) >= WAITING_MAX:
                 raise RegistryError(50302, "Too many large schemas are being checked; try again later.")
-            asked = self._asked[key] = _Asked()
+            asked = self._asked[key] = _Question()
         asked.waiting += 1
         try:
             async with self._turn:
@@ -74,7 +74,7 @@ class Judging:
             if not asked.waiting:
                 del self._asked[key]
 
-    async def _answer(self, key: bytes, question: SchemaQuestion, asked: _Asked) -> Judgement:
+    async def _answer(self, key: bytes, question: SchemaQuestion, asked: _Question) -> Judgement:
         """What somebody who asked the same was told meanwhile; else what a process says."""
         if asked.refusal:
             raise RegistryError(42201, asked.refusal)
@@ -97,7 +97,7 @@ class Judging:
             self._known_bytes -= forgotten.size_bytes
 
 
-class _Asked:
+class _Question:
     """A question that waits for its turn."""
 
     __slots__ = ("refusal", "waiting")

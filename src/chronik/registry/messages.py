@@ -37,12 +37,12 @@ class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     value: str = ""
     """A compatibility level or a mode."""
     deleted: bool = False
-    """Also what was deleted."""
+    """Also list what was deleted."""
     permanent: bool = False
     prefix: str = ""
     """Subjects that begin like this."""
     latest_only: bool = False
-    """Of each subject the last version."""
+    """Only the last version of each subject."""
     normalize: bool = False
     force: bool = False
     default_to_global: bool = False

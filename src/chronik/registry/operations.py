@@ -136,7 +136,7 @@ async def _referenced_by(state: RegistryState, judging: Judging, call: RegistryC
 
 
 async def _by_id(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
-    """With all versions that have the id: who may see one of them may see the schema."""
+    """The schema with an id, and all versions that have it: who may see one of them may see the schema."""
     found = state.by_id.get(call.id)
     if not found:
         raise _no_schema(call.id)

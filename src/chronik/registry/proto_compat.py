@@ -38,10 +38,10 @@ _LENGTHY: Final = ("text", "message")
 
 def proto_differences(reader: Any, writer: Any, budget: StepBudget) -> list[str]:
     """Why the reader cannot read all that the writer may write; empty if it can."""
-    return list(_Comparison(reader, writer, budget).differences())[:MESSAGES_MAX]
+    return list(_ProtoComparison(reader, writer, budget).differences())[:MESSAGES_MAX]
 
 
-class _Comparison:
+class _ProtoComparison:
     def __init__(self, reader: Any, writer: Any, budget: StepBudget) -> None:
         self._budget = budget
         self._new = dict(_messages(reader, budget))

@@ -40,10 +40,10 @@ _INTEGERS: Final = frozenset(
 
 def parse_proto(source: str, budget: StepBudget) -> Any:
     """A FileDescriptorProto without a name."""
-    return _Parser(source, budget).file()
+    return _ProtoParser(source, budget).file()
 
 
-class _Parser:
+class _ProtoParser:
     def __init__(self, source: str, budget: StepBudget) -> None:
         self._tokens = Tokens(source, budget)
         self._file = descriptor_pb2.FileDescriptorProto()

@@ -69,7 +69,7 @@ class Tokens:
         return self.next()
 
     def full_name(self) -> str:
-        """With dots, perhaps one in front."""
+        """A name with dots, perhaps with one in front."""
         parts = ["." if self.take(".") else "", self.name()]
         while self.take("."):
             parts += [".", self.name()]

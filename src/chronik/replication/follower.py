@@ -50,7 +50,7 @@ class FollowerLinks:
         pressures: tuple[Pressure, ...],
         now_ms: Callable[[], int],
     ) -> None:
-        """While one of `pressures` is full, links that carry batches are not read (S04)."""
+        """Links that carry batches are not read while one of `pressures` is full (S04)."""
         self._by_id = partitions.by_id
         self._pressures = pressures
         self._held_back: dict[Link, None] = {}

@@ -301,7 +301,7 @@ class Partition(Replica):
         return found
 
     async def epochs(self) -> EpochHistory:
-        """Of the whole log."""
+        """The leader epochs of the whole log, remote and local."""
         if self.log_start_offset < self.log.log_start_offset:
             return await self._context.remote_logs.epochs(self)
         return self.log.epochs

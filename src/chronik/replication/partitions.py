@@ -15,9 +15,9 @@ class Partitions:
     def __init__(self) -> None:
         self.by_tp: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[bytes, int], Partition] = {}
-        """By topic id and partition number, as frames name them."""
+        """Partitions by topic id and partition number, as frames name them."""
         self.by_topic: dict[str, dict[int, Partition]] = {}
-        """By name and partition number, without topics of which nothing is here."""
+        """Partitions by topic name and partition number. Topics without a replica here are not in it."""
 
     def add(self, partition: Partition) -> None:
         tp = partition.tp

@@ -24,7 +24,7 @@ class Propagation:
         self._number = 0
         self._began: dict[int, float] = {}
         self.seconds: dict[NodeId, Histogram] = {}
-        """By follower."""
+        """How long propagation takes, by follower."""
 
     def begin(self, now: float) -> int:
         """A watermark moved right now; returns the number that followers are to send back."""

@@ -44,15 +44,15 @@ class RemoteLogs(Protocol):
         """Leader: forget everything before `offset`, in the store and on the local disk."""
 
     async def epochs(self, partition: Partition) -> EpochHistory:
-        """Of the whole log, remote and local."""
+        """The leader epochs of the whole log, remote and local."""
         ...
 
     async def offset_for_timestamp(self, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
-        """Among the records that only the store has."""
+        """The answer among the records that only the store has."""
         ...
 
     async def max_timestamp(self, partition: Partition) -> int:
-        """Of the records that only the store has; -1 if none has one."""
+        """The highest timestamp of the records that only the store has; -1 if none has one."""
         ...
 
 

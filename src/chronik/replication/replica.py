@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Replica:
-    """Neither leads nor follows until the first `assign`."""
+    """One partition's replica on this node. It neither leads nor follows until the first `assign`."""
 
     __slots__ = (
         "_acks",

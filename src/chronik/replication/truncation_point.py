@@ -19,7 +19,7 @@ def _from(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]
 
 
 def where_to_start(leader: LogPosition, follower: LogPosition) -> Start:
-    """From which offset the follower is fed, after it dropped whatever it has from there on."""
+    """The offset from which the follower is fed, after it dropped whatever it has from there on."""
     if follower.log_end_offset < leader.log_start_offset:
         return Start(leader.log_start_offset, True)
     start = max(leader.log_start_offset, follower.log_start_offset)

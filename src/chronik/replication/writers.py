@@ -47,7 +47,8 @@ class Writers:
         self.last: Writer | None = None
         """Who wrote the last batch; None if nobody that is known."""
         self._changes = _NONE
-        """From each of these offsets on this writer wrote, up to the next one; ascending."""
+        """Offsets and writers, ascending: from each offset up to the next one, all was written by this
+        writer."""
 
     def note(self, base_offset: int, writer: Writer | None) -> None:
         """`writer` wrote the batch at `base_offset`, and is not the `last` one.

@@ -16,14 +16,14 @@ __all__ = ["KEY_BYTES", "NamedKey", "check_name", "digest_of", "key_text"]
 
 KEY_BYTES: Final = 32
 _PREFIX: Final = "chronik-"
-"""So that a key that lies around somewhere is known for what it is."""
+"""Marks a key that lies around somewhere as one of chronik's."""
 _NAME: Final = re2.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class NamedKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     digest: bytes
-    """Of the key's text: the key itself is not kept."""
+    """Digest of the key's text: the key itself is not kept."""
     read_only: bool = False
     created_ms: int
 

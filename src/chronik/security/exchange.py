@@ -25,7 +25,7 @@ class Authenticated(NamedTuple):
     expires_ms: int | None = None
     """When the proof itself ends (a token's time); None if it does not."""
     by_token: bool = False
-    """By a delegation token: such a session may not make another one."""
+    """Whether the login was with a delegation token: such a session may not make another one."""
     holds: Callable[[], bool] | None = None
     """Whether the proof is still good, for logins that may end at any time: those of nodes and their clients,
     with the node's registration."""

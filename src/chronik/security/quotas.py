@@ -142,7 +142,7 @@ class Quotas:
         return None if rate is None else rate * BURST_SECONDS
 
     def take_if_free_of_debt(self, key: str, user: str, client_id: str, amount: float, now_s: float) -> float:
-        """Like `take`, but nothing is taken while something is owed; how long that will be."""
+        """Like `take`, but nothing is taken while something is owed. Returns how long that will be."""
         owed_s = self.take(key, user, client_id, 0.0, now_s)
         if owed_s <= 0:
             self.take(key, user, client_id, amount, now_s)

@@ -127,7 +127,7 @@ def make_credential(mechanism: Mechanism, password: str, salt: bytes, iterations
 def decoy_credential(
     mechanism: Mechanism, user: str, secret: bytes, salt: bytes, iterations: int
 ) -> Credential:
-    """Of a user that does not exist: no password fits."""
+    """A credential for a user that does not exist: no password fits it."""
     size = hashlib.new(mechanism.hash).digest_size
     key = hmac.digest(secret, b"key:" + user.encode(), "sha512")[:size]
     return Credential(

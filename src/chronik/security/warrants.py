@@ -34,7 +34,7 @@ class Warrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """The node's broker epoch: the place of its registration in the metadata log."""
     public_key: bytes
     signature: bytes = b""
-    """By the key of the node."""
+    """Made with the node's key."""
 
     @property
     def signed(self) -> bytes:

@@ -184,8 +184,8 @@ class Access:
         return found
 
     def visible(self, topics: frozenset[str]) -> frozenset[str]:
-        """Those that may be described: the same object for the same topics, until the ACLs change. Members of
-        groups ask with each heartbeat."""
+        """The topics that may be described: the same object for the same topics, until the ACLs change.
+        Members of groups ask with each heartbeat."""
         generation, found = self._authorizer.generation, self._visible
         if found is None or found[0] != generation or found[1] is not topics:
             seen = frozenset(

@@ -27,7 +27,7 @@ CALLER_DENIALS_MAX: Final = 200
 CALLERS_MAX: Final = 1_000
 """Callers, and sums, that are told apart; the others are one, without name and host."""
 DENIED_CHARS_MAX: Final = 512
-"""Of a resource that a refused caller named: names in requests can be very long."""
+"""Characters kept of the name of a resource in a refused request: such names can be very long."""
 WINDOW_MS: Final = 60_000
 MORE: Final = "more"
 """The action of an entry that is a sum."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from chronik.model import PeerError
 from chronik.records.batch import Buffer
 
 if TYPE_CHECKING:
-    from chronik.server.dispatch import Handler, RequestContext
+    from chronik.server.dispatch import Dispatcher, Handler, RequestContext
     from chronik.server.known_requests import Known
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,16 @@ class Responder(Protocol):
         """Adds `seconds` to the time for which the request kept the event loop busy."""
 
 
+class AnyCall(Protocol):
+    """A call, whatever the type of its request."""
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Begin to answer; never waits. PeerError when the connection is to be closed."""
+
+    def answer(self, dispatcher: Dispatcher) -> Awaitable[bytes | None]:
+        """The whole response frame, or None if the request gets no answer; not for hot handlers."""
+
+
 class Call(NamedTuple, Generic[RequestT]):
     """A request that was read."""
 
@@ -40,6 +51,21 @@ class Call(NamedTuple, Generic[RequestT]):
     responder: Responder
     known: Known | None = None
     """What is kept for requests that begin like this one."""
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        hot = self.handler.hot
+        if hot is None:
+            dispatcher.spawn_answer(self)
+            return
+        try:
+            hot(self)
+        except PeerError:
+            raise
+        except Exception as error:
+            self.failed(error)
+
+    def answer(self, dispatcher: Dispatcher) -> Awaitable[bytes | None]:
+        return dispatcher.answer(self)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Go on in a task. If that fails, the connection is closed."""

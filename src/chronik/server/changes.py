@@ -11,8 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from chronik.model import ErrorCode, RequestError
-from chronik.server.gate import Request
+from chronik.model import ErrorCode, RequestError, violated
 from chronik.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -63,10 +62,10 @@ _UNDECIDED: Final = frozenset(
 _Fields: TypeAlias = Mapping[str, Any]
 _Part: TypeAlias = tuple[str, Iterable[int]]
 """A name, and the error codes of what was asked for it."""
-_Parts: TypeAlias = Callable[[Request, _Fields], Iterator[_Part]]
+_Parts: TypeAlias = Callable[[object, _Fields], Iterator[_Part]]
 
 
-def changed_by(api_key: ApiKey, request: Request, fields: _Fields) -> str | None:
+def changed_by(api_key: ApiKey, request: object, fields: _Fields) -> str | None:
     """What a request changed, by name, going by its answer; None if nothing."""
     if getattr(request, "validate_only", False) or _failed(fields.get("error_code", ErrorCode.none)):
         return None
@@ -86,9 +85,11 @@ def may_have_changed(error: BaseException) -> bool:
     return not isinstance(error, RequestError) or error.code in _UNDECIDED
 
 
-def names_in(request: Request) -> str:
+def names_in(request: object) -> str:
     """What a request is about, by its resources' names; never anything else that it carries."""
     found: list[str] = []
+    if not dataclasses.is_dataclass(request):
+        violated("a request that changes something is a dataclass")
     for field in dataclasses.fields(request):
         value = getattr(request, field.name)
         if field.name in _LISTS and isinstance(value, tuple):
@@ -121,7 +122,7 @@ def _failed(code: int) -> bool:
 def _each(field: str, name: str) -> _Parts:
     """Answers that list what was asked for, each with an error code."""
 
-    def parts(_request: Request, fields: _Fields) -> Iterator[_Part]:
+    def parts(_request: object, fields: _Fields) -> Iterator[_Part]:
         for item in fields[field]:
             yield item[name] or "", (item["error_code"],)
 
@@ -131,32 +132,32 @@ def _each(field: str, name: str) -> _Parts:
 def _partitions(field: str, name: str, inner: str) -> _Parts:
     """Answers that list topics, whose partitions have the error codes."""
 
-    def parts(_request: Request, fields: _Fields) -> Iterator[_Part]:
+    def parts(_request: object, fields: _Fields) -> Iterator[_Part]:
         for item in fields[field]:
             yield item[name], [one["error_code"] for one in item[inner]]
 
     return parts
 
 
-def _acls_made(request: Request, fields: _Fields) -> Iterator[_Part]:
+def _acls_made(request: object, fields: _Fields) -> Iterator[_Part]:
     creations = cast("CreateAclsRequest", request).creations
     for creation, result in zip(creations, fields["results"], strict=True):
         yield creation.resource_name, (result["error_code"],)
 
 
-def _acls_gone(_request: Request, fields: _Fields) -> Iterator[_Part]:
+def _acls_gone(_request: object, fields: _Fields) -> Iterator[_Part]:
     for result in fields["filter_results"]:
         for acl in result["matching_acls"]:
             yield acl["resource_name"], (acl["error_code"],)
 
 
-def _quotas(_request: Request, fields: _Fields) -> Iterator[_Part]:
+def _quotas(_request: object, fields: _Fields) -> Iterator[_Part]:
     for entry in fields["entries"]:
         names = (f"{one['entity_type']} {one['entity_name'] or '<default>'}" for one in entry["entity"])
         yield " ".join(names), (entry["error_code"],)
 
 
-def _markers(_request: Request, fields: _Fields) -> Iterator[_Part]:
+def _markers(_request: object, fields: _Fields) -> Iterator[_Part]:
     for marker in fields["markers"]:
         for topic in marker["topics"]:
             yield topic["name"], [one["error_code"] for one in topic["partitions"]]

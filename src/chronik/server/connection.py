@@ -220,7 +220,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if session is None or session.serves(None):
             call = self.peer.known.recall(frame, slot, dispatcher.metadata.applied_index)
             if call is not None:
-                dispatcher.start(call)
+                call.start(dispatcher)
                 if quotas.measures_work:
                     slot.worked(clock() - slot.started)
                 return
@@ -244,7 +244,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _read_and_start(self, header: RequestHeader, frame: memoryview, offset: int, slot: _Slot) -> None:
         dispatcher = self._listener.dispatcher
-        dispatcher.start(dispatcher.read(header, frame, offset, self.peer, slot))
+        dispatcher.read(header, frame, offset, self.peer, slot).start(dispatcher)
 
     def update_reading(self) -> None:
         """Read the socket or not, by what is under way now."""

@@ -35,7 +35,7 @@ KEY_FILE: Final = "decoy.key"
 _KEY_BYTES: Final = 32
 USERS_LOOKED_AT: Final = 1_000
 LOOK_SECONDS: Final = 1.0
-"""With more users than that, shapes are counted again at most this often."""
+"""If there are more users than that, shapes are counted again at most this often."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 """Apache Kafka's tools make salts of these."""
 
@@ -43,7 +43,8 @@ Users = Mapping[str, Mapping[str, Credential]]
 
 
 def decoy_key(settings: Settings, disk: Disk) -> bytes:
-    """From a secret that the nodes share. Where they share none, drawn once and kept. Blocking."""
+    """The key that decoys are made with: derived from a secret that the nodes share, else drawn once and
+    kept. Blocking."""
     shared = settings.cluster_secret or settings.delegation_token_secret_key
     if shared is not None:
         return hmac.digest(shared.encode(), b"chronik credentials of nobody", "sha256")

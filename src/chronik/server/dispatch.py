@@ -1,6 +1,6 @@
 """From a request to its handler and back: versions, deadlines, and the one table of errors.
 
-Every request goes the same way: it is read (`Dispatcher.read`), it is started (`Dispatcher.start`), it
+Every request goes the same way: it is read (`Dispatcher.read`), it is started (`Call.start`), it
 answers through its responder. A request that begins like an earlier one of its connection is not read again
 but put together from what is known (`Connection.known`); from `start` on nobody can tell the difference.
 Rights are therefore checked after `start`, where `Access` is asked for each request; its decisions are not
@@ -23,20 +23,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, PeerError, invariant, violated
 from chronik.replication.writers import Writer
 from chronik.security.principals import ANONYMOUS
 from chronik.server.access import EVERYTHING, NODE_PREFIX, Access
-from chronik.server.call import Call, Responder
+from chronik.server.call import AnyCall, Call, Responder
 from chronik.server.changes import CHANGES, changed_by, may_have_changed, names_in
 from chronik.server.errors import error_of
-from chronik.server.gate import Needs, Request, pass_gate
-from chronik.server.known_requests import KnownRequests
+from chronik.server.gate import NOTHING, Needs, pass_gate
+from chronik.server.known_requests import Known, KnownRequests
 from chronik.server.produce_queue import ProduceQueue
 from chronik.server.sasl import Session
 from chronik.server.services import Services
@@ -52,6 +52,7 @@ from chronik.wire.schema import (
 )
 
 __all__ = [
+    "AnyHandler",
     "Call",
     "Connection",
     "Dispatcher",
@@ -70,7 +71,6 @@ _closing: Final = RepeatingLine(log, logging.INFO, "closing the connection of %s
 Reply: TypeAlias = Mapping[str, Any]
 RequestT = TypeVar("RequestT")
 """kio's class of the request, or a union of them where one class does not have all versions' fields."""
-NotedT = TypeVar("NotedT", bound=Request)
 HandlerFunction: TypeAlias = Callable[[RequestT, "RequestContext"], Awaitable[Reply | None]]
 OnError: TypeAlias = Callable[[RequestT, ErrorCode, str | None], Reply]
 """Builds the reply that tells a whole request's failure, for responses without a top-level error code."""
@@ -79,6 +79,10 @@ OnError: TypeAlias = Callable[[RequestT, ErrorCode, str | None], Reply]
 HotFunction: TypeAlias = Callable[["Call[RequestT]"], None]
 ReadFunction: TypeAlias = Callable[[memoryview, int, "RequestContext"], RequestT]
 """Decodes a request's body, which starts at the offset, and names what it is about."""
+RememberFunction: TypeAlias = Callable[
+    [memoryview, "Handler[RequestT]", "RequestContext", RequestT], Known | None
+]
+"""Keeps the beginning of a request that was read, for later ones that begin with the same bytes."""
 
 DEADLINE_S: Final = 40.0
 """Longer than clients wait by default (30 s), so that their own time-out is normally the first to pass."""
@@ -106,7 +110,7 @@ class Connection:
     software: tuple[str, str] = ("unknown", "unknown")
     """Name and version of the client's library, as its ApiVersions said (KIP-511)."""
     pushes_until_ms: int = 0
-    """Until when its pushes of metrics are accounted for."""
+    """The time until which its pushes of metrics are accounted for."""
     produce_queue: ProduceQueue = field(default_factory=ProduceQueue)
     known: KnownRequests = field(default_factory=KnownRequests, init=False)
     """Known requests of this connection. They refer back to this object: `connection_lost` drops them."""
@@ -160,9 +164,35 @@ class Handler(Generic[RequestT]):
     """Set for Produce and Fetch: runs at once, without a task, and answers through its responder."""
     reads: ReadFunction[RequestT] | None = None
     """The codec of a hot handler."""
+    remembers: RememberFunction[RequestT] | None = None
 
     def __call__(self, request: RequestT, ctx: RequestContext) -> Awaitable[Reply | None]:
         return self.function(request, ctx)
+
+    def read(
+        self,
+        buffer: bytes | memoryview,
+        offset: int,
+        context: RequestContext,
+        correlation_id: int,
+        responder: Responder,
+    ) -> Call[RequestT]:
+        """The request whose body starts at the offset; PeerError if the bytes make no sense."""
+        try:
+            if self.reads is None:
+                request = self.decode(context.api_version, buffer, offset)
+            else:
+                request = self.reads(memoryview(buffer), offset, context)
+        except PeerError:
+            raise
+        except Exception as error:
+            name = f"{self.api_key.name} version {context.api_version}"
+            log.exception("%s could not be read", name)
+            raise PeerError(f"{name} cannot be read") from error
+        known = None
+        if self.remembers is not None:
+            known = self.remembers(memoryview(buffer), self, context, request)
+        return Call(self, context, correlation_id, request, responder, known)
 
     def decode(self, version: int, buffer: bytes | memoryview, offset: int) -> RequestT:
         """The request in the class that the handler expects; PeerError if the bytes make no sense."""
@@ -174,6 +204,32 @@ class Handler(Generic[RequestT]):
     def class_version(self, version: int) -> int:
         """The version whose class a request of this version is decoded into."""
         return next((one for one in self.decoded_as if one >= version), self.decoded_as[-1])
+
+
+class AnyHandler(Protocol):
+    """A handler, whatever the type of its requests: only the handler itself and the calls that it reads know
+    that. The dispatch table holds these."""
+
+    @property
+    def api_key(self) -> ApiKey: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def in_turn(self) -> bool: ...
+    @property
+    def hot(self) -> object | None: ...
+    @property
+    def on_error(self) -> object | None: ...
+    def read(
+        self,
+        buffer: bytes | memoryview,
+        offset: int,
+        context: RequestContext,
+        correlation_id: int,
+        responder: Responder,
+    ) -> AnyCall: ...
 
 
 def handles(
@@ -219,6 +275,7 @@ def handles_hot(
     versions: tuple[int, int],
     needs: Needs,
     reads: ReadFunction[RequestT],
+    remembers: RememberFunction[RequestT] | None = None,
     in_turn: bool = False,
 ) -> Callable[[HotFunction[RequestT]], Handler[RequestT]]:
     """Declare a handler of the hot path, which has its own codec and needs no task."""
@@ -236,6 +293,7 @@ def handles_hot(
             in_turn=in_turn,
             hot=function,
             reads=reads,
+            remembers=remembers,
         )
 
     return declare
@@ -246,7 +304,8 @@ class _Unread:
     """Stands for a request whose version is not known, so that its bytes cannot be read."""
 
 
-async def _unsupported_api_versions(_request: object, ctx: RequestContext) -> Reply | None:
+@handles(ApiKey.API_VERSIONS, versions=(0, 0), needs=NOTHING)
+async def _unsupported_api_versions(_request: _Unread, ctx: RequestContext) -> Reply | None:
     ranges = [
         {"api_key": key, "min_version": low, "max_version": high}
         for key, (low, high) in ctx.api_ranges.items()
@@ -259,9 +318,9 @@ async def _not_awaited(_request: object, _ctx: RequestContext) -> Reply | None:
 
 
 class Dispatcher:
-    def __init__(self, handlers: Iterable[Handler[Any]], services: Services, *, strict: bool = False) -> None:
+    def __init__(self, handlers: Iterable[AnyHandler], services: Services, *, strict: bool = False) -> None:
         """`strict` looks for fields in replies that no version has; for tests, since it loads all schemas."""
-        self._handlers: dict[ApiKey, Handler[Any]] = {}
+        self._handlers: dict[ApiKey, AnyHandler] = {}
         self._services = services
         self.metadata = services.metadata
         """Its `applied_index` is the generation of what is known of requests."""
@@ -291,7 +350,7 @@ class Dispatcher:
         offset: int,
         connection: Connection,
         responder: Responder,
-    ) -> Call[Any]:
+    ) -> AnyCall:
         """The decoded request. PeerError when the connection is to be closed: malformed bytes, an API or a
         version that was not offered."""
         api_key, version, correlation_id, client_id = header
@@ -300,46 +359,21 @@ class Dispatcher:
         if handler is None or not handler.versions[0] <= version <= handler.versions[1]:
             if handler is not None and header.api_key == ApiKey.API_VERSIONS:
                 # An answer in version 0 is one that any client can read (KIP-511).
-                unsupported = replace(handler, function=_unsupported_api_versions)
                 context = context._replace(api_version=0)
-                return Call(unsupported, context, correlation_id, _Unread(), responder)
+                return Call(_unsupported_api_versions, context, correlation_id, _Unread(), responder)
             raise PeerError(f"{header.api_key.name} version {version} is not offered")
-        try:
-            if handler.reads is None:
-                request = handler.decode(version, buffer, offset)
-            else:
-                request = handler.reads(memoryview(buffer), offset, context)
-        except PeerError:
-            raise
-        except Exception as error:
-            log.exception("%s v%d could not be read", header.api_key.name, version)
-            raise PeerError(f"{header.api_key.name} version {version} cannot be read") from error
-        known = None
-        if api_key is ApiKey.PRODUCE:
-            known = connection.known.remember(
-                memoryview(buffer), handler, context, request, self.metadata.applied_index
-            )
-        return Call(handler, context, correlation_id, request, responder, known)
+        return handler.read(buffer, offset, context, correlation_id, responder)
 
     # --- answering ---------------------------------------------------------------------------------
 
-    def start(self, call: Call[Any]) -> None:
-        """Begin to answer; never waits. PeerError when the connection is to be closed."""
-        hot = call.handler.hot
-        if hot is None:
-            answer = self._answer(call)
-            if self.quotas.measures_work:
-                answer = metered(answer, call.responder.worked)
-            self._tasks.spawn(answer, "an answer")
-            return
-        try:
-            hot(call)
-        except PeerError:
-            raise
-        except Exception as error:
-            call.failed(error)
+    def spawn_answer(self, call: Call[RequestT]) -> None:
+        """Answer in a task."""
+        answer = self._answer(call)
+        if self.quotas.measures_work:
+            answer = metered(answer, call.responder.worked)
+        self._tasks.spawn(answer, "an answer")
 
-    async def _answer(self, call: Call[Any]) -> None:
+    async def _answer(self, call: Call[RequestT]) -> None:
         responder = call.responder
         try:
             frame = await self.answer(call)
@@ -359,7 +393,7 @@ class Dispatcher:
         """End what is still under way."""
         await self._tasks.close()
 
-    async def answer(self, call: Call[Request]) -> bytes | None:
+    async def answer(self, call: Call[RequestT]) -> bytes | None:
         """The whole response frame, or None if the request gets no answer.
 
         Whatever the handler fails with becomes a response. Raises only if not even an error response can be
@@ -381,7 +415,7 @@ class Dispatcher:
             return self._failed(call, error)
 
     async def _noted(
-        self, handler: Handler[NotedT], request: NotedT, context: RequestContext
+        self, handler: Handler[RequestT], request: RequestT, context: RequestContext
     ) -> Reply | None:
         """The handler's answer to the allowed part of a request; what it changed goes to the audit log."""
         try:
@@ -404,13 +438,13 @@ class Dispatcher:
         action = context.api_key.name.lower()
         self._services.audit.changed(who, connection.peer_host, "kafka", action, resource)
 
-    def _encode(self, call: Call[Any], fields: Reply) -> bytes:
+    def _encode(self, call: Call[RequestT], fields: Reply) -> bytes:
         api_key, version = call.context.api_key, call.context.api_version
         if self._strict:
             check_fields(api_key, "response", fields)
         return encode_response(api_key, version, call.correlation_id, fields)
 
-    def _failed(self, call: Call[Any], error: Exception) -> bytes:
+    def _failed(self, call: Call[RequestT], error: Exception) -> bytes:
         handler, api_key, version = call.handler, call.context.api_key, call.context.api_version
         code, message = error_of(error, handler.unavailable)
         if code == ErrorCode.unknown_server_error:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from chronik.metadata.commands import GROUP_RESOURCE, TOPIC_RESOURCE
 from chronik.model import ErrorCode, RequestError
@@ -29,6 +29,8 @@ from chronik.security.acls import CLUSTER_NAME, Operation, ResourceType
 from chronik.server.access import Access, refusal
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from chronik.server.dispatch import RequestContext
 
 __all__ = [
@@ -36,7 +38,8 @@ __all__ = [
     "NOTHING",
     "Asker",
     "Needs",
-    "Request",
+    "Refused",
+    "RequestT",
     "all_of",
     "asks",
     "each",
@@ -53,12 +56,6 @@ __all__ = [
 _Reply: TypeAlias = Mapping[str, Any]
 
 
-class Request(Protocol):
-    """A request that was read: kio's classes and HTTP's calls are dataclasses."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
 class Asker(Protocol):
     """What the gate must know about the sender of a request."""
 
@@ -66,7 +63,11 @@ class Asker(Protocol):
     def access(self) -> Access: ...
 
 
-_Refused: TypeAlias = list[tuple[Request, ErrorCode]]
+RequestT = TypeVar("RequestT")
+"""A request that was read: one of kio's classes, or a call over HTTP. These are dataclasses."""
+GatedT = TypeVar("GatedT", contravariant=True)
+AskerT = TypeVar("AskerT", bound=Asker)
+Refused: TypeAlias = list[tuple[RequestT, ErrorCode]]
 """The refused parts of a request, each as a request of its own, with the error code for the client."""
 
 
@@ -76,7 +77,7 @@ class Needs(Protocol):
     @property
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]: ...
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         """The allowed part of the request; None if all its items are refused.
 
         Refused items are added to `refused`. RequestError refuses the request as a whole.
@@ -93,7 +94,7 @@ class _Nothing:
     demands: tuple[tuple[Operation, ResourceType], ...] = ()
     """For handlers that ask `ctx.access` themselves: the rights that they ask for."""
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         return request
 
     def show(self, fields: _Reply, access: Access) -> _Reply:
@@ -120,7 +121,7 @@ class _Whole:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return ((self.operation, self.kind),)
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         name = self.name(request)
         if name is not None:
             ctx.access.require(self.operation, self.kind, name)
@@ -134,7 +135,7 @@ class _Whole:
 class _OnCluster(_Nothing):
     """One of these operations on the cluster."""
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         if not any(ctx.access.on_cluster(operation) for operation, _ in self.demands):
             raise RequestError(refusal(ResourceType.CLUSTER))
         return request
@@ -172,7 +173,7 @@ class _Each:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return tuple((self.operation, kind) for kind in self.kinds)
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         items, access = getattr(request, self.field, None), ctx.access
         if not items or (self.unless_on_cluster is not None and access.on_cluster(self.unless_on_cluster)):
             return request
@@ -187,12 +188,17 @@ class _Each:
         if not others:
             return request
         for kind, refused_items in others.items():
-            part = dataclasses.replace(request, **{self.field: tuple(refused_items)})
-            refused.append((part, refusal(kind)))
-        return dataclasses.replace(request, **{self.field: tuple(allowed)}) if allowed else None
+            refused.append((_with_items(request, self.field, refused_items), refusal(kind)))
+        return _with_items(request, self.field, allowed) if allowed else None
 
     def show(self, fields: _Reply, access: Access) -> _Reply:
         return fields
+
+
+def _with_items(request: RequestT, field: str, items: Iterable[object]) -> RequestT:
+    """A copy of the request that has only these items."""
+    copy = dataclasses.replace(cast("DataclassInstance", request), **{field: tuple(items)})
+    return cast("RequestT", copy)
 
 
 def each(
@@ -265,7 +271,7 @@ class _Shown:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return ((self.operation, self.kind),)
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
         return request
 
     def show(self, fields: _Reply, access: Access) -> _Reply:
@@ -295,8 +301,8 @@ class _AllOf:
     def demands(self) -> tuple[tuple[Operation, ResourceType], ...]:
         return tuple(demand for part in self.parts for demand in part.demands)
 
-    def admit(self, request: Request, ctx: Asker, refused: _Refused) -> Request | None:
-        left: Request | None = request
+    def admit(self, request: RequestT, ctx: Asker, refused: Refused[RequestT]) -> RequestT | None:
+        left: RequestT | None = request
         for part in self.parts:
             if left is None:
                 return None
@@ -313,20 +319,23 @@ def all_of(*parts: Needs) -> Needs:
     return _AllOf(parts)
 
 
-class _Gated(Protocol):
+class _Gated(Protocol[GatedT]):
     """The part of a Handler that the gate uses."""
 
     @property
     def needs(self) -> Needs: ...
     @property
-    def on_error(self) -> Callable[[Any, ErrorCode, str | None], _Reply] | None: ...
+    def on_error(self) -> Callable[[GatedT, ErrorCode, str | None], _Reply] | None: ...
 
 
 async def pass_gate(
-    handler: _Gated, function: Callable[[Any, Any], Awaitable[_Reply | None]], request: Request, ctx: Asker
+    handler: _Gated[RequestT],
+    function: Callable[[RequestT, AskerT], Awaitable[_Reply | None]],
+    request: RequestT,
+    ctx: AskerT,
 ) -> _Reply | None:
     """Run a handler's function on the allowed part of the request, and add answers for the refused parts."""
-    refused: _Refused = []
+    refused: Refused[RequestT] = []
     left = handler.needs.admit(request, ctx, refused)
     fields: _Reply | None = {} if left is None else await function(left, ctx)
     if fields is None:

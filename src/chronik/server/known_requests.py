@@ -68,7 +68,7 @@ class KnownRequests:
     def __init__(self) -> None:
         self._generation = -1
         self._known: dict[bytes, Known] = {}
-        """By the bytes between the correlation id and the length of the records."""
+        """What is known, by the bytes between the correlation id and the length of the records."""
         self._lengths: list[int] = []
         """Offsets in the frame of the records' length field, one per distinct length of a known beginning."""
 

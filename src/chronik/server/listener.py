@@ -90,7 +90,7 @@ class KafkaListener:
         self.memory = RequestMemory(limits.request_memory_bytes_max)
         self.stalled = StalledMemory(limits.stalled_memory_bytes_max, self.loop.time)
         self.pressures: tuple[Pressure, ...] = (self.memory, *pressures)
-        """While one of them is full, no socket is read."""
+        """No socket is read while one of these is full."""
         self._held_back: dict[KafkaConnection, None] = {}
         self._connections: dict[KafkaConnection, None] = {}
         self._per_ip: Counter[str] = Counter()
@@ -153,7 +153,7 @@ class KafkaListener:
         return len(self._connections)
 
     def connection_limits(self) -> ConnectionLimits:
-        """Those in force now."""
+        """The connection limits in force now."""
         return ConnectionLimits.resolve(self._configs(), self.limits)
 
     def admit(self, connection: KafkaConnection, door: Door) -> float | None:

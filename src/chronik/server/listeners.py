@@ -41,7 +41,7 @@ class ListenerSpec:
 
     @property
     def endpoint(self) -> str:
-        """Under which name brokers register it."""
+        """The name under which brokers register it."""
         return _OWN_ENDPOINT if self.name == OWN else f"{_OWN_ENDPOINT}.{self.name}"
 
     @property

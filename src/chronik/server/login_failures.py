@@ -130,7 +130,7 @@ class _Counts:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        """By key: the count, and the time at which it had that value."""
+        """For each key the count, and the time at which it had that value."""
 
     def pop(self, key: Hashable) -> float:
         count, at = self._counts.pop(key, (0.0, 0.0))

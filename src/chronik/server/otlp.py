@@ -47,9 +47,9 @@ class MetricPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     attributes: tuple[tuple[str, str], ...]
     time_ms: int
     value: float
-    """Of a histogram the sum."""
+    """For a histogram this is the sum."""
     count: int | None = None
-    """Of a histogram: how many values there were."""
+    """Only for a histogram: how many values there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class _RawPoint(NamedTuple):
 
 def read_metrics(data: bytes) -> PackedPoints:
     """The first points in the order in which they come, within POINTS_MAX and POINTS_BYTES_MAX."""
-    return _Reader().read(data)
+    return _PointReader().read(data)
 
 
-class _Reader:
+class _PointReader:
     def __init__(self) -> None:
         self._left = FIELDS_MAX
 
@@ -161,7 +161,7 @@ class _Reader:
         return key, value
 
     def _any_value(self, data: bytes) -> str:
-        """As text; lists, maps and bytes are left out."""
+        """The value as text; lists, maps and bytes are left out."""
         for number, wire, raw in self._fields(data):
             if number == 1 and wire == _LENGTH:
                 return _text(raw)

@@ -64,7 +64,8 @@ class OwnClients:
     # --- what this node's clients log in with ---
 
     def http_login(self) -> Login | None:
-        """Of this node's HTTP port, now; None where it has to log in as the node."""
+        """The login of this node's HTTP port at the cluster's present level; None if it has to log in as the
+        node."""
         if self._state().level < LEVEL_HTTP_USER:
             return None
         return Login(

@@ -93,7 +93,7 @@ class Authenticator:
         self._node_secrets = node_secrets
         self._own_clients = own_clients
         self._own_credentials: dict[str, tuple[Credential, ...]] = {}
-        """Of query processes, and of nodes."""
+        """Credentials of query processes and of nodes."""
         self._making = asyncio.Lock()
         key = settings.delegation_token_secret_key
         self.token_key = None if key is None else key.encode()

@@ -18,7 +18,7 @@ __all__ = ["values_of_settings"]
 
 
 def values_of_settings(services: Services, connection: Connection) -> dict[str, str]:
-    """By the configs' names; what is not set has no entry. `connection` is the one that asks."""
+    """Values by the names of the configs; what is not set has no entry. `connection` is the one that asks."""
     settings = services.settings
     found = {
         **_topics(settings),

@@ -136,8 +136,8 @@ class Telemetry:
     def pace(
         self, until_ms: int, instance_id: uuid.UUID | None, client: Mapping[str, str], now_ms: int
     ) -> int:
-        """Until when a connection's pushes are accounted for, with one more; RequestError if that is too
-        soon."""
+        """Account for one more push. Returns until when the connection's pushes are accounted for;
+        RequestError if it came too soon."""
         wanted = self._wanted({**client, "client_instance_id": str(instance_id)})
         every_ms = min(PUSH_MS, wanted.interval_ms)
         if not now_ms <= until_ms <= now_ms + PUSHES_AT_ONCE * PUSH_MS:

@@ -25,7 +25,8 @@ _CLIENT_AUTH: Final = {
 
 
 class ServerContext(ssl.SSLContext):
-    """Of a listener's connections. Those that are open keep the one that they were accepted with."""
+    """The TLS context of a listener's connections. Open connections keep the one that they were accepted
+    with."""
 
     shown: bytes = b""
     """Digest (SHA-256) of the certificate that clients are shown; nodes sign it with their logins."""
@@ -107,7 +108,7 @@ class ListenerTls:
 
 
 def _digest_of_first(pem: str) -> bytes:
-    """Of the first certificate in a file, which is the one that is shown."""
+    """Digest of the first certificate in a file, which is the one that is shown."""
     start = pem.index(ssl.PEM_HEADER)
     end = pem.index(ssl.PEM_FOOTER, start) + len(ssl.PEM_FOOTER)
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem[start:end])).digest()

@@ -62,7 +62,7 @@ class TopicAnswers:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        """By topic, layout and authorized operations; the longest unused first."""
+        """Answers by topic, layout and authorized operations; least recently used first."""
         self._call = 0
         self._alive: frozenset[NodeId] = frozenset()
         self.kept_bytes = 0

@@ -16,7 +16,7 @@ __all__ = ["admission_error", "to_admit"]
 
 FIRST_WITH_ABORTABLE: Final = 11
 FIRST_THAT_ADDS: Final = 12
-"""From here on clients leave it to the broker to add partitions to their transaction."""
+"""From this version on clients leave it to the broker to add partitions to their transaction."""
 
 _RETRY_LATER: Final = (
     ErrorCode.concurrent_transactions,

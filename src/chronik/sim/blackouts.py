@@ -35,7 +35,7 @@ class Blackouts:
         self._isr: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
         """Newest partition epoch that any node knew, with the ISR."""
         self.intervals: dict[TopicPartition, list[tuple[float, float]]] = defaultdict(list)
-        """By partition: from when to when records were sent that may be missing."""
+        """For each partition the intervals in which records were sent that may be missing."""
 
     def serves(self, node: SimNode) -> None:
         self._dark.pop(node, None)

@@ -405,7 +405,8 @@ class DiskView:
             self._loop.at(self._loop.now + 1e-6, self.process, self._start, io_thread)
 
     def _start(self, io_thread: IoThread) -> None:
-        """As callbacks of the process, so that they stop when it is paused or dead."""
+        """Run the next job of an I/O thread as callbacks of the process, so that it stops when the process is
+        paused or dead."""
         job = self._io_threads[io_thread][0]
         self._spent = 0.0
         self._in_io_thread = True

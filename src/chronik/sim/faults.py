@@ -114,7 +114,7 @@ def _pause_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Und
 
 
 def _cut_machine(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
-    """Its shards reach each other, and perhaps clients, but no other machine."""
+    """Cut a machine off: its shards reach each other, and perhaps clients, but no other machine."""
     inside = [node.host for node in _machine_of(cluster, rng)]
     if not inside:
         return _nothing
@@ -146,7 +146,7 @@ def _crash_again(cluster: SimCluster, rng: random.Random, fault: Fault) -> Undo:
 
 
 def _crash_when_back(cluster: SimCluster, node: SimNode, rng: random.Random, fault: Fault) -> Undo:
-    """As soon as the next process of this node serves, or a little later, it loses power."""
+    """Let the next process of this node lose power as soon as it serves, or a little later."""
     former, wait_s = node.start_count, rng.choice((0.01, 0.05, 0.3))
 
     async def crash() -> None:

@@ -319,7 +319,7 @@ class Directory:
             entry.hasten(now, factor)
 
     def _all_entries(self) -> list[Entry]:
-        """Those that have a name, or had one and get it back if power goes now; each once."""
+        """The files that have a name, or had one and get it back if power goes now; each once."""
         changed = [change.entry for change in self._unsynced.pending() if not isinstance(change, _Unlink)]
         return list(dict.fromkeys([*self.entries.values(), *self._durable.values(), *changed]))
 
@@ -341,7 +341,7 @@ class Directory:
                     lost.append(f"{path / name} {how}")
 
     def size(self) -> int:
-        """Of all files in it and below."""
+        """Size of all files in the folder and below."""
         sizes = (
             entry.size() if isinstance(entry, Directory) else entry.size for entry in self.entries.values()
         )

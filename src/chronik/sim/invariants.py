@@ -41,7 +41,7 @@ class Changes:
         self._watched_partition = _telling(Partition, self._touched)
         self._watched_log = _telling(PartitionLog, self._touched)
         self._owners: dict[Partition | PartitionLog, Partition] = {}
-        self._nodes: dict[Node, _Seen] = {}
+        self._nodes: dict[Node, _CheckedNode] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
         self.is_node_changed = False
         """Whether the last call of `of` found a change in the node's Raft state or metadata."""
@@ -50,7 +50,7 @@ class Changes:
         """The replicas that have changed, or None if nothing of the node has changed."""
         seen = self._nodes.get(node)
         if seen is None:
-            seen = self._nodes[node] = _Seen(node)
+            seen = self._nodes[node] = _CheckedNode(node)
         replicas = seen.all_replicas()
         if replicas != seen.replicas:
             self._adopt(seen, replicas)
@@ -77,7 +77,7 @@ class Changes:
         """Do not check the node that had this turn."""
         self._touched.clear()
 
-    def _adopt(self, seen: _Seen, replicas: list[Partition]) -> None:
+    def _adopt(self, seen: _CheckedNode, replicas: list[Partition]) -> None:
         former, seen.replicas = seen.replicas, replicas
         for gone in [partition for partition in former if partition not in replicas]:
             del self._owners[gone], self._owners[gone.log]
@@ -114,7 +114,7 @@ class Changes:
         return changed or None
 
 
-class _Seen:
+class _CheckedNode:
     """A node as it was when it was last checked."""
 
     __slots__ = (

@@ -72,7 +72,7 @@ class Spent(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Meter:
+class _ProcessCosts:
     cpu_seconds: float = 0.0
     longest_turn_seconds: float = 0.0
     sent_bytes: int = 0
@@ -83,14 +83,14 @@ class _MeteredLoop(SimLoop):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self._ran: _Meter | None = None
+        self._ran: _ProcessCosts | None = None
 
-    def meter(self, process: Process) -> _Meter:
-        meter = _Meter()
+    def meter(self, process: Process) -> _ProcessCosts:
+        meter = _ProcessCosts()
         process.on_turn = partial(self._note, meter)
         return meter
 
-    def _note(self, meter: _Meter) -> None:
+    def _note(self, meter: _ProcessCosts) -> None:
         self._ran = meter
 
     def _turn(self) -> None:
@@ -283,7 +283,7 @@ class LargeCluster:
             fragment_probability=0.0,
         )
         world.network.tap = self._count
-        self._meters: dict[Process, _Meter] = {}
+        self._meters: dict[Process, _ProcessCosts] = {}
         for _ in range(nodes):
             self._prepare()
 
@@ -325,7 +325,7 @@ class LargeCluster:
         return max(leaders, key=lambda node: node.raft.core.term, default=None)
 
     def leaders_are_live(self, dead: Iterable[LeanNode]) -> bool:
-        """As every live node sees it."""
+        """Whether no dead node leads anything, in the eyes of every live node."""
         gone = {node.node_id for node in dead}
         live = self.live()
         if any(node.metadata.state.is_alive(one) for node in live for one in gone):

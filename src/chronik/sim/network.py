@@ -266,7 +266,8 @@ class SimNetwork:
         ]
 
     def break_connection(self, transport: SimTransport) -> None:
-        """As when something in between drops its state: both ends get a reset, what was under way is lost."""
+        """Break a connection as something in between does that drops its state: both ends get a reset, what
+        was under way is lost."""
         for end in (transport, transport.peer):
             end.stalled.clear()
             end.lose_soon(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))

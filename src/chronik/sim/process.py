@@ -54,7 +54,7 @@ class Process:
         return (when - self._clock_base) / self.clock_rate
 
     def drift(self, now: float, rate: float) -> None:
-        """From now on the clock runs at another rate; it does not jump."""
+        """Let the clock run at another rate from now on; it does not jump."""
         local = self.local_time(now)
         self.clock_rate = rate
         self._clock_base = local - now * rate

@@ -26,7 +26,7 @@ _LEADS_SECONDS: Final = 3.0
 _REPAIRED_SECONDS: Final = 60.0
 _READ_BYTES: Final = 64 * 1024
 _EPOCH_END: Final = OVERHEAD_BYTES + 4
-"""Behind length and leader epoch: nothing tells whether the latter is what was written."""
+"""Where length and leader epoch of a batch end: no checksum covers the latter."""
 
 
 def complaints(cluster: SimCluster) -> list[str]:

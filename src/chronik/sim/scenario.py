@@ -81,7 +81,7 @@ class Scenario:
     is_tiered: bool = False
     """Topics have remote.storage.enable, and keep no local copy of what is in the object store."""
     has_stranger: bool = False
-    """Somebody on the network attacks the ports between nodes."""
+    """Whether somebody on the network attacks the ports between nodes."""
     relaxed_chance: float = 0.0
     """Share of topics that acknowledge writes before they are synced."""
     always: tuple[SendPlan, ...] = ()

@@ -187,7 +187,7 @@ class SimTransport(asyncio.Transport):
     # --- receiving ---------------------------------------------------------------------------------
 
     def arrive(self, number: int, what: object) -> None:
-        """From the network: bytes, FIN or RST have reached this end's host."""
+        """Called by the network: bytes, FIN or RST have reached this end's host."""
         if what is RST:
             self._incoming.clear()
             self._early.clear()
@@ -285,7 +285,7 @@ class SimTransport(asyncio.Transport):
         self._end(error)
 
     def lose_soon(self, error: Exception) -> None:
-        """From the network: the connection is gone."""
+        """Called by the network: the connection is gone."""
         if not self.is_over and self.process.alive:
             self._loop.soon(self.process, self._lose_now, error)
 

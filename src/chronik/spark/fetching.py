@@ -92,8 +92,8 @@ class Channel:
             self._log_in(connect.login)
 
     def _log_in(self, login: Login) -> None:
-        """There is no re-authentication: when the session ends the node closes the connection, and a new
-        channel logs in."""
+        """Log in. There is no re-authentication: when the session ends the node closes the connection, and a
+        new channel logs in."""
 
         async def exchange(message: bytes) -> bytes:
             return bytes(self._ask(SASL_AUTHENTICATE.key, {"auth_bytes": message}).auth_bytes)

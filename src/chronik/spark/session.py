@@ -25,8 +25,8 @@ _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_ch
 """Turn off Arrow's bounds check per value: Spark asks only for rows that exist."""
 _FEW_CORES: Final = 2
 _FEW_CORES_COLLECTOR: Final = "-XX:+UseSerialGC"
-"""While tasks keep all cores busy, Java's default collector falls behind and lets the heap grow: a third more
-memory for the same work in the same time."""
+"""The collector for few cores. While tasks keep all cores busy, Java's default one falls behind and lets the
+heap grow: a third more memory for the same work in the same time."""
 _TABLE_FORMATS: Final[Mapping[str, Mapping[str, str]]] = {
     "delta": {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

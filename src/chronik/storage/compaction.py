@@ -75,7 +75,7 @@ class Task:
 
     log: PartitionLog
     segments: Sequence[Segment]
-    """From the first one on; all closed, synced, below the last stable offset."""
+    """The log's first segments, without a gap; all closed, synced, below the last stable offset."""
     end_offset: int
     """Base offset of the segment that follows them."""
     first_dirty_offset: int
@@ -164,7 +164,7 @@ class Compaction:
     def build_map(self) -> Step:
         """The last offset of each key from the first dirty offset on, as far as there is room."""
         task, keys = self._task, self._keys
-        meter = _Meter()
+        meter = _StepMeter()
         first = task.first_dirty_offset
         keys.latest_offset = first - 1
         ends = [segment.base_offset for segment in task.segments[1:]] + [task.end_offset]
@@ -186,7 +186,7 @@ class Compaction:
         self.result.first_dirty_offset = keys.latest_offset + 1
 
     def _keys_in(
-        self, header: BatchHeader, batch: Buffer, meter: _Meter
+        self, header: BatchHeader, batch: Buffer, meter: _StepMeter
     ) -> Generator[int, None, list[tuple[int, bytes]]]:
         """The keys of a batch: all of them, or none if any part of it cannot be read."""
         found: list[tuple[int, bytes]] = []
@@ -235,7 +235,7 @@ class Compaction:
             index_interval_bytes=log.config.index_interval_bytes,
         )
         self._out, self._changed = out, len(group) > 1
-        meter = _Meter()
+        meter = _StepMeter()
         dropped: BatchHeader | None = None
         for header, batch in self._batches(group):
             kept = yield from self._clean_batch(header, batch)
@@ -369,7 +369,7 @@ class Compaction:
         return header.is_control and header.producer_epoch == last.producer_epoch
 
 
-class _Meter:
+class _StepMeter:
     """Counts the work of a step, and ends it at `_STEP_RECORDS` or `_STEP_BYTES`."""
 
     __slots__ = ("_records", "bytes")

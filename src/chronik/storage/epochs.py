@@ -15,7 +15,7 @@ class EpochHistory:
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = [(epoch, start) for epoch, start in entries]
         self.latest = NO_EPOCH
-        """Of the log's last batch. An attribute, since each append compares with it."""
+        """Leader epoch of the log's last batch. An attribute, since each append compares with it."""
         self._note_latest()
 
     @property

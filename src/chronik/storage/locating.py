@@ -80,7 +80,7 @@ def _place(header: BatchHeader, segment: Segment, position: int, batch: bytes) -
 class WalPlace(NamedTuple):
     file_name: str
     position: int
-    """Of the entry."""
+    """Where the entry begins."""
     round: int
     """Number of the commit round that made it durable, unique on this node."""
 

@@ -156,7 +156,7 @@ class FileWork:
         self._tp = tp
         self.waiting: list[Callable[[], None]] = []
         self.kept_end = 0
-        """While work waits: what is before this offset is not cut by any of it."""
+        """While work waits: none of it cuts what is before this offset."""
 
     def add(self, work: Callable[[], None], cut_at: int) -> None:
         self.kept_end = min(self.kept_end, cut_at) if self.waiting else cut_at

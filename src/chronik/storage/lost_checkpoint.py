@@ -54,7 +54,7 @@ def what_is_lost(disk: Disk, root: Path) -> str:
 
 
 def _last_segments(disk: Disk, topics: Path) -> dict[str, Path]:
-    """By directory of a log its last segment that is not empty."""
+    """The last segment of each log that is not empty, by the log's folder."""
     found: dict[str, Path] = {}
     for folder in disk.list(topics):
         if not folder.rpartition("-")[2].isdigit():

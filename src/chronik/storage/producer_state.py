@@ -108,7 +108,8 @@ class _ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     ended: list[_Ended]
     aborted: list[AbortedTxn]
     undo: list[_Undo] = []
-    """Without it a restarted replica could not cut off what the new leader does not have."""
+    """How to take back recent batches. Without it a restarted replica could not cut off what the new leader
+    does not have."""
     undo_start: int = -1
 
 
@@ -146,7 +147,7 @@ class ProducerStates:
         self._ended: list[_Ended] = []
         """Transactions whose marker is not yet below the high watermark, by marker offset."""
         self._aborted: list[AbortedTxn] = []
-        """By last_offset, ascending."""
+        """Sorted by last_offset."""
         self._undo: deque[_Undo] = deque()
         self._undo_start = 0
         """Appends at or above this offset can be undone."""
@@ -163,7 +164,8 @@ class ProducerStates:
         record_count: int,
         is_transactional: bool,
     ) -> BatchSpan | None:
-        """May this batch be appended? A BatchSpan means: it already was, answer with its offsets."""
+        """Raise unless this batch may be appended. A BatchSpan means that it already was: answer with its
+        offsets."""
         entry = self._entries.get(producer_id)
         if entry is None:
             # Unknown or expired: any sequence may begin (KIP-360).

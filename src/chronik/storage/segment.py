@@ -83,7 +83,8 @@ class Segment:
         self._index_written = 0
         self._time_written = 0
         self.bytes_since_index = 0
-        """Of batches since the last index entry. Over `index_interval_bytes` the next batch gets one."""
+        """Bytes of batches since the last index entry. Once over `index_interval_bytes`, the next batch gets
+        an entry."""
         self.index_interval_bytes = index_interval_bytes
         self.base_offset = base_offset
         self.size_bytes = 0

@@ -314,7 +314,7 @@ class LogStore:
         checkpoints.save(self.disk, self.root, checkpoint)
 
     async def _cut_and_flush(self, clean: bool) -> tuple[Checkpoint, list[tuple[PartitionLog, int, int]]]:
-        """As `_cut`, once segment files have all that the checkpoint speaks of. A log that is truncated
+        """Like `_cut`, once segment files have all that the checkpoint speaks of. A log that is truncated
         meanwhile may have less."""
         for _ in range(CUTS_MAX):
             saved, active = await self._cut(clean)

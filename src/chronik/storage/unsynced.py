@@ -15,7 +15,8 @@ from chronik.storage.wal_queue import RelaxedSink
 DUE_SHARE: Final = 0.5
 """Share of the time allowed after which the sync begins, so that it is over in time."""
 UNSYNCED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""With more than this a sync begins at once: segments are written, and memory is given back, behind it."""
+"""If more than this waits a sync begins at once: segments are written and memory is given back only after it.
+"""
 
 
 class Unsynced:

@@ -141,7 +141,7 @@ class Verifier:
             report.file, report.ended_ms = None, self._now_ms()
 
     async def _closed_below(self) -> dict[bytes, int]:
-        """By log: where its active segment began at the newest checkpoint."""
+        """For each log where its active segment began at the newest checkpoint."""
         disk, root = self._store.disk, self._store.root
         saved = await disk.run(IoThread.BACKGROUND, partial(checkpoints.load, disk, root))
         return {one.topic_id + one.partition.to_bytes(4): one.active_base_offset for one in saved.logs}

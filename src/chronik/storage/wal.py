@@ -51,7 +51,7 @@ class WalProfile:
     interval_ms: float
     """Least time between the starts of two rounds."""
     eager_below: int
-    """With fewer entries than this waiting, `interval_ms` is ignored: gathering would only add latency."""
+    """If fewer entries than this wait, `interval_ms` is ignored: gathering would only add latency."""
 
 
 PROFILES: Final = {
@@ -77,7 +77,7 @@ class WalStats:
     round_seconds: Histogram = field(default_factory=Histogram)
     round_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     relaxed_rounds: int = 0
-    """Those that were reported before they were synced."""
+    """Rounds that were reported before they were synced."""
     relaxed_sync_seconds: Histogram = field(default_factory=Histogram)
     """Their syncs, each for many of them."""
     failed_rounds: int = 0
@@ -140,7 +140,7 @@ class Wal:
 
     @property
     def next_sequence(self) -> int:
-        """While nothing waits: the first sequence number of what is appended from now on."""
+        """The first sequence number of what is appended from now on. Only valid while nothing waits."""
         return self._queue.next_sequence
 
     @property

@@ -27,7 +27,7 @@ from chronik.storage.disk import Disk
 MAGIC: Final = 0x43_57_41_4C  # "CWAL"
 _BODY: Final = struct.Struct(">IIQQ16siqB3x")
 VERSION: Final = 0
-"""Of the entry's form, in the byte behind its kind: 0, as padding was in release 0.1."""
+"""Version of the entry's form, in the byte after its kind: 0, as padding was in release 0.1."""
 _HEAD: Final = struct.Struct(">II")
 ENTRY_HEADER_BYTES: Final = _HEAD.size + _BODY.size
 PAYLOAD_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -159,7 +159,7 @@ class WalScanner:
         self.last_sequence = after_sequence
         self.last_round = -1
         self.end_position = 0
-        """Behind the last sound entry."""
+        """Where the last sound entry ends."""
         self.torn_at: int | None = None
         """Where an unfinished round was cut off, if it was."""
         self.damage: list[Damage] = []

@@ -63,7 +63,7 @@ class RelaxedSink(WalSink, Protocol):
     """Sink of an entry that was added with `sync_within`."""
 
     def written(self, token: int) -> None:
-        """As `committed`, but not synced yet: it survives the process, not a power loss."""
+        """Like `committed`, but not synced yet: it survives the process, not a power loss."""
 
     def synced(self, token: int) -> None:
         """What was `written` up to this token is on disk now."""
@@ -126,7 +126,8 @@ class WalQueue:
         self.is_awake = False
         """Whether a round is under way or about to start. Whoever takes rounds sets it."""
         self._last_sequence = next_sequence - 1
-        """Of the last entry that was taken. Planned entries begin at least `SEQUENCE_STEP` behind it."""
+        """Sequence number of the last entry that was taken. Planned entries are at least `SEQUENCE_STEP`
+        higher."""
         self._next_sequence = self._last_sequence + SEQUENCE_STEP
         self._last_round = next_round - 1
         """Number of the round that was taken last."""

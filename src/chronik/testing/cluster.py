@@ -72,7 +72,7 @@ class Cluster(Nodes):
         return found
 
     def wait_in_sync(self, node_id: NodeId) -> None:
-        """Until the node says so itself: it serves clients, and its replicas are in sync."""
+        """Wait until the node says that it serves clients and that its replicas are in sync."""
         peer = self.layout.node(node_id).peer
         self.wait_for(
             lambda: self._background.run(ask_http(peer, "GET", "/ready")), f"node {node_id} is ready"

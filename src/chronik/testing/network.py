@@ -29,10 +29,10 @@ class Network:
 
     def __init__(self) -> None:
         self._gates: dict[tuple[NodeId, NodeId], asyncio.Event] = {}
-        """By direction in which bytes flow; open when set."""
+        """One gate for each direction in which bytes flow; open when set."""
         self._cut: set[tuple[NodeId, NodeId]] = set()
         self._servers: dict[tuple[NodeId, int, int], asyncio.Server | None] = {}
-        """By node and both ports; None while the node does not listen."""
+        """Servers by node and both ports; None while the node does not listen."""
         self._rising: dict[tuple[NodeId, int, int], asyncio.Task[None]] = {}
         self._tasks = Tasks("network")
 

@@ -58,7 +58,7 @@ class Nodes:
         self._network: Network | None = self._background.call(Network) if can_partition else None
         self._inside: dict[NodeId, Peer] = {}
         self._ports: set[int] = set()
-        """Of all nodes. Nobody listens on those of a node that is down, but they are its own."""
+        """Ports of all nodes. A node that is down keeps its ports, though nobody listens on them."""
         self._processes: dict[NodeId, NodeProcess] = {}
         self._paused: set[NodeId] = set()
         empty = ClusterLayout.new(self.folder, nodes, FirstPorts(), **settings)
@@ -197,7 +197,7 @@ class Nodes:
     def wait_ready(
         self, node_ids: Sequence[NodeId] | None = None, *, timeout_s: float = READY_SECONDS_MAX
     ) -> None:
-        """Until each of these nodes names all that run, and a controller."""
+        """Wait until each of these nodes names all that run, and a controller."""
         asked = tuple(node_ids) if node_ids is not None else self._answering()
         peers = [self.layout.node(node_id).peer for node_id in asked]
 

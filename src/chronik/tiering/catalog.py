@@ -43,7 +43,7 @@ LARGE_BYTES: Final = 128 * 1024
 LARGE_SEGMENTS: Final = 1_000
 """What is larger is decoded, checked and encoded beside the event loop: it takes a millisecond or more."""
 _MEMORY_PER_BYTE: Final = 4
-"""Of a manifest that is being decoded."""
+"""Memory that a manifest takes while it is decoded, for each of its bytes."""
 _FORMAT: Final = "v1"
 Key: TypeAlias = tuple[bytes, int]
 
@@ -69,7 +69,7 @@ class Catalog:
         self.stats = stats
         self._rng = rng
         self._manifests: OrderedDict[Key, tuple[str, RemoteManifest]] = OrderedDict()
-        """With the names of their objects; least recently used first."""
+        """Manifests with the names of their objects; least recently used first."""
         self._segments_kept = 0
         self._locks: dict[Key, asyncio.Lock] = {}
         self._unanswered: set[Key] = set()
@@ -105,7 +105,7 @@ class Catalog:
     # --- reading -----------------------------------------------------------------------------------
 
     async def manifest(self, partition: Replica) -> RemoteManifest:
-        """That of the metadata log as this node knows it."""
+        """The manifest that the metadata log names, as far as this node knows it."""
         remote = partition.remote
         if remote is None or not remote.manifest:
             return EMPTY

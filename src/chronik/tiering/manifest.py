@@ -56,7 +56,7 @@ class DamagedObject(ChronikError):
 
 class RemoteSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str
-    """Of the object, within the partition's folder."""
+    """Name of the object, within the partition's folder."""
     base_offset: int
     """Where it takes over from the segment before it; its first batch may begin earlier."""
     end_offset: int
@@ -75,7 +75,7 @@ class RemoteSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class RemoteManifest(msgspec.Struct, array_like=True, frozen=True):
     segments: tuple[RemoteSegment, ...] = ()
-    """By offset, without gaps."""
+    """Sorted by offset, without gaps."""
     epochs: tuple[tuple[int, int], ...] = ()
     """(leader epoch, first offset) of everything that the segments hold, both ascending."""
 

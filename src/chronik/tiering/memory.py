@@ -14,7 +14,7 @@ __all__ = ["ByteBudget", "Holding"]
 
 
 class ByteBudget:
-    """So many bytes at a time. What is larger than that gets its memory when nobody else has any."""
+    """Hands out that many bytes at a time. What is larger gets its memory when nobody else has any."""
 
     def __init__(self, bytes_max: int, stats: TieringStats) -> None:
         self._bytes_max = bytes_max

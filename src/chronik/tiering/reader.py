@@ -43,7 +43,7 @@ READ_BYTES_MAX: Final = 8 * 1024 * 1024
 """What one read returns at most, unless its first batch is larger, whatever the client asks for."""
 _SCAN_BYTES: Final = 64 * 1024
 _INDEX_MEMORY_PER_BYTE: Final = 2
-"""Of an index that is being decoded."""
+"""Memory that an index takes while it is decoded, for each of its bytes."""
 _MISSED_MAX: Final = 32
 """Batches that a look-up by time decodes in vain before it answers with the last of them."""
 
@@ -80,7 +80,7 @@ class RemoteReader:
         self._index_bytes_max = index_bytes_max
         self._stats = stats
         self._footers: OrderedDict[str, tuple[int, _Footer]] = OrderedDict()
-        """With their sizes; least recently used first."""
+        """Footers with their sizes; least recently used first."""
         self._footers_bytes = 0
 
     # --- by offset ---------------------------------------------------------------------------------
@@ -201,7 +201,8 @@ class RemoteReader:
         return ObjectPart(path, start, min(CHUNK_BYTES, segment.log_bytes - start))
 
     def _forget(self, partition: Partition, segment: RemoteSegment, start: int, size: int) -> None:
-        """So that the next reader asks the store again: the damage may be on the way."""
+        """Forget what was cached of a segment, so that the next reader asks the store again: the damage may
+        be on the way."""
         for position in range(start, start + max(size, 1), CHUNK_BYTES):
             self._cache.drop(self._chunk(partition, segment, position))
         self._cache.drop(self._chunk(partition, segment, start + size))
@@ -234,7 +235,7 @@ class RemoteReader:
     # --- epochs and timestamps ---------------------------------------------------------------------
 
     async def epochs(self, partition: Partition) -> EpochHistory:
-        """Of the whole log: what the store has, continued by what the local disk has."""
+        """The leader epochs of the whole log: those that the store has, then those of the local disk."""
         with _as_request_errors(partition):
             manifest = await self._catalog.manifest(partition)
         return EpochHistory(joined_epochs(manifest.epochs, partition.log.epochs.entries))

@@ -25,7 +25,7 @@ T = TypeVar("T")
 READS_MAX: Final = 256
 """Reads under way, most of them for fetches that were answered without."""
 READS_PER_ASKER: Final = 16
-"""Of one connection. It gets the others once these have ended."""
+"""Reads under way for one connection. Its next ones start as these end."""
 LOOK_UP_SECONDS: Final = 20.0
 """Answers to ListOffsets and OffsetForLeaderEpoch take no longer: clients ask again after 30 s."""
 _Read: TypeAlias = tuple[bytes, int, int, int, bool]
@@ -150,7 +150,7 @@ async def _in_time(partition: Partition, looking: Coroutine[Any, Any, T]) -> T:
 
 
 async def _outcome(reading: Coroutine[Any, Any, LogSlice]) -> LogSlice | RequestError:
-    """As a value: nobody may be left to take an exception."""
+    """The result or the failure as a value: nobody may be left to take an exception."""
     try:
         return await reading
     except RequestError as error:

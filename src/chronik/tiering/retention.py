@@ -138,7 +138,8 @@ class RemoteRetention:
 
 
 def _facts(segment: RemoteSegment, now_ms: int) -> SegmentFacts:
-    """As `storage.retention` judges what is on the disk: which timestamps count, and what does without."""
+    """The facts that `storage.retention` judges local segments by: which timestamps count, and what it does
+    without any."""
     is_dated = is_believable(segment.max_timestamp_ms, now_ms)
     written_ms = segment.written_ms if 0 <= segment.written_ms < now_ms else now_ms
     youngest_ms = segment.max_timestamp_ms if is_dated else written_ms

@@ -63,7 +63,7 @@ class Tiering:
         self._retention = RemoteRetention(catalog, logs, stats, now_ms)
         self._tasks = Tasks("tiering")
         self._tidied: dict[Key, tuple[int, int]] = {}
-        """By partition: the leader epoch of the last look at its folder, and the round."""
+        """For each partition the leader epoch and the round of the last look at its folder."""
         self._round = 0
         self._purge_in = 1
         """Rounds until the next look at the folders of all topics."""

@@ -27,8 +27,8 @@ READ_BYTES: Final = 512 * 1024
 SEGMENTS_A_COMMIT: Final = 8
 INDEX_INTERVAL_MIN: Final = 4 * 1024
 INDEX_INTERVAL_MAX: Final = 64 * 1024
-"""Of a copy, whatever index.interval.bytes says: a reader keeps the index in memory, and fetches and checks
-everything between an entry and the record it looks for."""
+"""Bytes between the index entries of an uploaded copy, whatever index.interval.bytes says. A reader keeps the
+index in memory, and fetches and checks everything between an entry and the record it looks for."""
 
 
 class WantedSegment(NamedTuple):

@@ -55,7 +55,7 @@ class TransactionConfig:
 
     @staticmethod
     def resolve(layers: tuple[Mapping[str, str], ...], *, topic_partitions: int) -> TransactionConfig:
-        """From this broker's configs, strongest first."""
+        """Read the values from this broker's configs, strongest layer first."""
         return TransactionConfig(
             topic_partitions=topic_partitions,
             timeout_ms_max=broker_value("transaction.max.timeout.ms", layers),

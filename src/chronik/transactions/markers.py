@@ -27,7 +27,7 @@ class Marker:
     coordinator_epoch: int
     is_commit: bool
     version: int = 0
-    """Of the transaction. From `V2` on, `producer_epoch` is the one after the transaction's own."""
+    """Version of the transaction. From `V2` on, `producer_epoch` is the one after the transaction's own."""
 
 
 Results = Mapping[TopicPartition, ErrorCode]

@@ -45,7 +45,7 @@ class TxnShard:
         self._producer_ids = producer_ids
         self._now_ms = now_ms
         self._ending: dict[str, asyncio.Task[None]] = {}
-        """By transactional id, the task that finishes its prepared transaction."""
+        """For each transactional id the task that finishes its prepared transaction."""
         self._tasks = Tasks(str(journal.partition.tp))
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False

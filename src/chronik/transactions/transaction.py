@@ -44,7 +44,7 @@ class TxnState(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """As Kafka's tools print it."""
+        """The name that Kafka's tools print."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 

@@ -55,7 +55,7 @@ class FrameDecoder:
         """Memory bound by a frame that is still coming in."""
 
     def allow(self, frame_bytes_max: int) -> None:
-        """From now on accept frames up to this size."""
+        """Accept frames up to this size from now on."""
         self._max = frame_bytes_max
 
     def space(self, _sizehint: int = -1) -> memoryview:
@@ -81,10 +81,9 @@ class FrameDecoder:
         self.held_bytes = len(larger)
 
     def received(self, count: int) -> list[memoryview]:
-        """So many bytes were put into `space()`: the frames that are complete now, without their lengths.
-
-        What is left of a frame goes to the start of the shared buffer, or begins a buffer of its own.
-        """
+        """Take in the bytes that were put into `space()`. Returns the frames that are complete now, without
+        their lengths. What is left of a frame goes to the start of the shared buffer, or begins a buffer of
+        its own."""
         if self._frame is not None:
             self._frame_have += count
             if self._frame_have < self._frame_bytes:
@@ -130,7 +129,7 @@ class FrameDecoder:
         return frames
 
     def _guessed(self, guess: bytearray, count: int) -> list[memoryview]:
-        """So many bytes of the frame that was expected are in its buffer."""
+        """Take in bytes of the expected frame that are in its buffer."""
         if count == len(guess):
             return [memoryview(guess)[4:]]
         self._frame, self._frame_start = guess, 4

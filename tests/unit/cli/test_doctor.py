@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from chronik.cli.start import locked
-from chronik.client.metadata import PartitionInfo, TopicInfo
-from chronik.client.transactions import ActiveProducer, TransactionDescription
-from chronik.config import Settings
-from chronik.doctor.cluster import HANGING_MAX, HANGING_MS, hanging, over_timeout, partitions
-from chronik.doctor.levels import NodeLevels, Upgrade, releases
-from chronik.doctor.machine import available_memory, disk_space, file_system
-from chronik.doctor.store import look_at_store
-from chronik.model import NO_LEADER, ErrorCode, TopicPartition
 from chronik.node import Node
 from chronik.testing import free_ports
 from tests.node import SOURCE
-from tests.s3 import BUCKET
 from tests.tls import make_certificate
 from tests.unit.admin.support import Http, with_node
-
-NOW = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
-TP = TopicPartition("orders", 0)
 
 
 def doctor(data_dir: Path, *flags: str, limit: str = "") -> tuple[int, dict[str, dict[str, Any]]]:
@@ -155,159 +138,3 @@ def test_the_console_looks_at_what_the_command_looks_at(tmp_path: Path) -> None:
     }
     assert expected <= set(found)
     assert {"nodes", "releases", "partitions", "groups", "transactions"} <= set(by_http)
-
-
-def test_an_object_store_that_cannot_be_reached() -> None:
-    port = free_ports(1)[0]
-    settings = {
-        "object_store": f"s3://{BUCKET}/folder",
-        "object_store_endpoint": f"http://127.0.0.1:{port}",
-        "object_store_access_key_id": "key",
-        "object_store_secret_access_key": "not to be told",
-    }
-    (found,) = asyncio.run(look_at_store(Settings(**settings)))  # type: ignore[arg-type]
-    assert (found.check, found.state) == ("object store", "wrong")
-    assert "not to be told" not in f"{found}"
-    assert asyncio.run(look_at_store(Settings())) == []
-
-
-@pytest.mark.parametrize(
-    ("level", "highs", "state", "words"),
-    [
-        (2, (2, 2), "ok", "all nodes work at level 2 (release 0.2)"),
-        (1, (1, 2), "warning", "these nodes still run an older release: 1 (0.1)"),
-        (1, (2, 2), "warning", "the cluster is still at level 1"),
-    ],
-)
-def test_an_upgrade_that_is_not_finished(level: int, highs: tuple[int, ...], state: str, words: str) -> None:
-    nodes = [NodeLevels(number, 1, high) for number, high in enumerate(highs, 1)]
-    found = releases(Upgrade(level=level, nodes=nodes))
-    assert (found.check, found.state) == ("releases", state)
-    assert words in found.message
-    assert releases(Upgrade(level=1, nodes=nodes, is_told=False)).state == "unknown"
-
-
-def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text("a / ext4 rw 0 0\nb /data\\040dir nfs4 rw 0 0\nc /run tmpfs rw 0 0\n")
-    assert file_system(Path("/data dir/node"), mounts) == "nfs4"
-    assert file_system(Path("/runner"), mounts) == "ext4"
-    assert file_system(Path("/run/node"), mounts) == "tmpfs"
-
-
-def test_memory_is_that_of_the_control_group_if_that_is_less(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 4096 kB\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 4096 * 1024
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("400\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 600
-    (tmp_path / "memory.stat").write_text("active_file 50\ninactive_file 100\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 700
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 4096 * 1024
-
-
-def test_memory_limits_of_the_first_version_of_control_groups_count(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemAvailable: 4096 kB\n")
-    folder = tmp_path / "memory"
-    folder.mkdir()
-    (folder / "memory.limit_in_bytes").write_text("1000\n")
-    (folder / "memory.usage_in_bytes").write_text("900\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 100
-    (folder / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 800\n")
-    assert available_memory(tmp_path / "meminfo", tmp_path) == 900
-
-
-def topic(leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> TopicInfo:
-    partition = PartitionInfo(
-        partition=0, leader_id=leader, leader_epoch=1, replicas=replicas, isr=isr, offline_replicas=()
-    )
-    return TopicInfo(
-        name="orders", topic_id=None, is_internal=False, error_code=ErrorCode.none, partitions={0: partition}
-    )
-
-
-def test_partitions_without_leader_or_replicas() -> None:
-    assert [one.state for one in partitions([topic(1, (1, 2), (1, 2))])] == ["ok"]
-    (offline,) = partitions([topic(NO_LEADER, (1, 2), (2,))])
-    assert (offline.check, offline.state) == ("offline partitions", "wrong")
-    (short,) = partitions([topic(1, (1, 2, 3), (1, 3))])
-    assert (short.check, short.state) == ("replicas", "wrong")
-    assert "orders-0 (not in sync: 2)" in short.message
-
-
-def description(*, age_s: float) -> TransactionDescription:
-    return TransactionDescription(
-        transactional_id="pay",
-        producer_id=7,
-        producer_epoch=0,
-        state="Ongoing",
-        timeout_ms=60_000,
-        started_at=NOW - datetime.timedelta(seconds=age_s),
-        partitions=(TP,),
-        coordinator_id=1,
-    )
-
-
-def test_a_transaction_over_its_timeout() -> None:
-    assert over_timeout([description(age_s=65)], NOW) == []
-    (found,) = over_timeout([description(age_s=75)], NOW)
-    assert found.fix == "End it: `chronik transaction abort pay`."
-
-
-@pytest.mark.parametrize(
-    ("age_ms", "known", "count"), [(HANGING_MS - 1, 0, 0), (HANGING_MS + 1, 0, 1), (HANGING_MS + 1, 1, 0)]
-)
-def test_a_transaction_that_no_coordinator_knows(age_ms: int, known: int, count: int) -> None:
-    found = hanging([(TP, open_producer(7, age_ms))], [description(age_s=1)] * known, NOW)
-    assert len(found) == count
-    assert all("--topic orders --partition 0 --producer-id 7" in (one.fix or "") for one in found)
-
-
-def open_producer(producer_id: int, age_ms: int) -> ActiveProducer:
-    return ActiveProducer(
-        producer_id=producer_id,
-        producer_epoch=0,
-        last_sequence=0,
-        last_timestamp_ms=int(NOW.timestamp() * 1000) - age_ms,
-        coordinator_epoch=0,
-        transaction_start_offset=4,
-    )
-
-
-def test_very_many_open_transactions_take_one_look_at_each_that_is_known() -> None:
-    looks = 0
-
-    class Known(list[TransactionDescription]):
-        def __iter__(self) -> Iterator[TransactionDescription]:
-            nonlocal looks
-            for one in super().__iter__():
-                looks += 1
-                yield one
-
-    known = Known([description(age_s=1)] * 500)
-    producers = [(TP, open_producer(100 + n, HANGING_MS + 1)) for n in range(500)]
-    found = hanging(producers, known, NOW)
-    assert looks == len(known)
-    assert len(found) == HANGING_MAX + 1
-    assert found[-1].message == "400 more hang like these"
-
-
-@pytest.mark.parametrize(
-    ("free_gb", "total_gb", "inodes", "state"),
-    [
-        (50, 100, None, "ok"),
-        (15, 100, 10_000, "ok"),
-        (14.9, 100, None, "warning"),
-        (5, 100, None, "warning"),
-        (4.9, 100, None, "wrong"),
-        (0.9, 4, None, "wrong"),
-        (50, 100, 9_999, "wrong"),
-        (0, 0, None, "wrong"),
-    ],
-)
-def test_how_full_a_disk_may_be(free_gb: float, total_gb: float, inodes: int | None, state: str) -> None:
-    """Shares are of the whole; less than a gigabyte is too little whatever the share."""
-    found = disk_space(int(free_gb * 2**30), int(total_gb * 2**30), inodes)
-    assert (found.check, found.state) == ("disk", state)
-    assert (found.fix is None) == (state == "ok")

@@ -226,9 +226,9 @@ def test_larger_plans_are_those_of_the_plain_form(
 def looks_at(partitions: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a plan for four more nodes looks at a partition, with a replica in each of three racks."""
     looks = 0
-    rack_gain = rebalance._Plan._rack_gain
+    rack_gain = rebalance._ReplicaLists._rack_gain
 
-    def counted(plan: rebalance._Plan, *args: Any) -> int:
+    def counted(plan: rebalance._ReplicaLists, *args: Any) -> int:
         nonlocal looks
         looks += 1
         return rack_gain(plan, *args)
@@ -236,7 +236,7 @@ def looks_at(partitions: int, monkeypatch: pytest.MonkeyPatch) -> int:
     nodes = [Slot(n, f"r{n % 3}") for n in range(12)]
     before = placed(*place(nodes, partitions, 3))
     with monkeypatch.context() as patched:
-        patched.setattr(rebalance._Plan, "_rack_gain", counted)
+        patched.setattr(rebalance._ReplicaLists, "_rack_gain", counted)
         moves = even_out(before, [*nodes, *(Slot(100 + n, f"r{n % 3}") for n in range(4))])
     assert moves
     return looks

@@ -38,7 +38,7 @@ async def answer(
 ) -> bytes | None:
     """The answer to a request of a handler that is no hot one; a new connection if none is given."""
     connection = connection or replace(CONNECTION)
-    return await dispatcher.answer(dispatcher.read(header, frame, offset, connection, Answers()))
+    return await dispatcher.read(header, frame, offset, connection, Answers()).answer(dispatcher)
 
 
 class Answers:

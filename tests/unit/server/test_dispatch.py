@@ -102,14 +102,14 @@ def test_a_hot_handler_sees_what_it_read_and_answers_by_itself() -> None:
     answers = Answers()
     dispatcher = harness.dispatcher
     call = dispatcher.read(header, frame, offset, CONNECTION, answers)
-    dispatcher.start(call)
+    call.start(dispatcher)
     assert seen == [(bytes(frame[offset:]), "c")]
     assert answers.frames == [None]
     assert harness.dispatcher.api_ranges == {ApiKey.FETCH: (4, 13)}
     with pytest.raises(PeerError):
         dispatcher.read(header._replace(api_version=3), frame, offset, CONNECTION, answers)
     assert not answers.closed
-    dispatcher.start(call)
+    call.start(dispatcher)
     assert answers.closed
 
 

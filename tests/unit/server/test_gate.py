@@ -358,7 +358,8 @@ async def test_repeated_produces_and_waiting_fetches_obey_a_revoked_right(tmp_pa
             header, offset = parse_request_header(frame)
             call = connection.known.recall(frame, answers, parts.metadata.applied_index)
             was_known = call is not None
-            parts.dispatcher.start(call or parts.dispatcher.read(header, frame, offset, connection, answers))
+            started = call or parts.dispatcher.read(header, frame, offset, connection, answers)
+            started.start(parts.dispatcher)
             return was_known
 
         async def answered(key: ApiKey, version: int) -> Any:
@@ -416,7 +417,7 @@ async def test_repeated_produces_and_waiting_fetches_obey_a_revoked_right(tmp_pa
         frame = memoryview(bytearray(encode_request(ApiKey.PRODUCE, 9, 8, "x", _produce_fields())))[4:]
         header, offset = parse_request_header(frame)
         others = Answers()
-        parts.dispatcher.start(parts.dispatcher.read(header, frame, offset, own, others))
+        parts.dispatcher.read(header, frame, offset, own, others).start(parts.dispatcher)
         await asyncio.wait_for(others.frames.get(), 10)
         waited = await answered(ApiKey.FETCH, 12)
         partition = waited.responses[0].partitions[0]
@@ -459,7 +460,7 @@ async def test_a_fetch_session_obeys_a_revoked_right(tmp_path: Path) -> None:
             fields |= {"session_id": session_id, "session_epoch": epoch}
             frame = memoryview(bytearray(encode_request(ApiKey.FETCH, 12, 1, "x", fields)))[4:]
             header, offset = parse_request_header(frame)
-            parts.dispatcher.start(parts.dispatcher.read(header, frame, offset, connection, answers))
+            parts.dispatcher.read(header, frame, offset, connection, answers).start(parts.dispatcher)
             answer = await asyncio.wait_for(answers.frames.get(), 10)
             return decode_response(ApiKey.FETCH, 12, answer or b"", 4)[1]
 

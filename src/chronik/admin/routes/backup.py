@@ -51,7 +51,7 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str | None = None
     topics: list[TopicShape] = []
     broker_configs: dict[str, str] = {}
-    """Those of all brokers together."""
+    """The configs of all brokers together."""
     group_configs: dict[str, dict[str, str]] = {}
     client_metrics: dict[str, dict[str, str]] = {}
     next_producer_id: Int64 = 0

@@ -25,7 +25,7 @@ from chronik.server.gate import on_cluster
 class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     metrics: tuple[str, ...]
-    """By the start of their names; * means all."""
+    """Beginnings of the names of the wanted metrics; * means all."""
     interval_ms: int
     match: str
     """Which clients; empty: all."""

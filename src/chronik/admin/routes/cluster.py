@@ -196,7 +196,7 @@ async def cluster_status(call: HttpCall) -> ClusterView:
     always=True,
 )
 async def status(call: HttpCall) -> NodeStatus:
-    """Also whether search and SQL are up, what confines them, and where its metadata log stands."""
+    """It also says whether search and SQL are up, what confines them, and where its metadata log stands."""
     return own_status(call.context)
 
 

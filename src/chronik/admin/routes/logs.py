@@ -25,7 +25,7 @@ class LogLevels(msgspec.Struct, frozen=True):
 
 class NewLogLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log: str
-    """As in CHRONIK_LOG: chronik.raft=debug,chronik.metadata=debug; empty for the default alone."""
+    """Levels as in CHRONIK_LOG: chronik.raft=debug,chronik.metadata=debug; empty for the default alone."""
 
 
 @endpoint(
@@ -52,7 +52,7 @@ async def levels(call: HttpCall) -> LogLevels:
     about=lambda body: [body.log],
 )
 async def change_levels(call: HttpCall) -> LogLevels:
-    """Until the next start, which takes them from the setting `log` again."""
+    """The levels hold until the next start, which takes them from the setting `log` again."""
     wanted: NewLogLevels = call.body
     try:
         parsed = parse_log_levels(wanted.log, "log")

@@ -31,9 +31,9 @@ class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     partition: Int32 | None = None
     """Only this partition; by default all, newest first."""
     offset: Int64 | None = None
-    """From this offset on; negative counts back from the end. Needs `partition` unless negative."""
+    """First offset to read; a negative one counts back from the end. Needs `partition` unless negative."""
     timestamp: Int64 | None = None
-    """From the first record at or after this time, in milliseconds."""
+    """Begin at the first record at or after this time, in milliseconds."""
     key: str | None = None
     """Only records with this key."""
     limit: Int32 = 50
@@ -92,7 +92,7 @@ class Produced(msgspec.Struct, frozen=True):
     quota=CONSUMER_RATE,
 )
 async def messages(call: HttpCall) -> Messages:
-    """By offset, time or key; without any of them, the newest ones."""
+    """The newest ones, unless an offset, a time or a key is given."""
     query: MessagesQuery = call.query
     if not 1 <= query.limit <= MESSAGES_MAX:
         raise HttpError(400, "invalid_query", f"limit is 1 to {MESSAGES_MAX}.")
@@ -131,7 +131,7 @@ async def messages(call: HttpCall) -> Messages:
     quota=PRODUCER_RATE,
 )
 async def produce_message(call: HttpCall) -> Produced:
-    """With acks=all; answers with the offset."""
+    """It is written with acks=all; the answer has its offset."""
     topic = known_topic(call.context, call.path["name"])
     wanted: NewMessage = call.body
     delivery = await call.context.loopback.producer().send(

@@ -24,7 +24,7 @@ class PartitionsAdded(msgspec.Struct, frozen=True, kw_only=True):
     before: int
     after: int
     replicas: tuple[tuple[NodeId, ...], ...]
-    """Of each added partition, preferred leader first."""
+    """The replicas of each added partition, preferred leader first."""
 
 
 class ProducersQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class ProducerList(msgspec.Struct, frozen=True, kw_only=True):
     access=HttpAccess.CHANGE,
 )
 async def add_partitions(call: HttpCall) -> PartitionsAdded:
-    """With `dry_run`, where they would be. Records with a key go to another partition afterwards."""
+    """With `dry_run` it only says where they would be. Afterwards a key may belong to another partition."""
     wanted: MorePartitions = call.body
     topic = known_topic(call.context, call.path["name"])
     command = plan_partitions(call.context.services, topic, wanted.count, None)
@@ -80,7 +80,7 @@ async def add_partitions(call: HttpCall) -> PartitionsAdded:
     answer=ProducerList,
 )
 async def producers(call: HttpCall) -> ProducerList:
-    """Also where an open transaction of theirs begins."""
+    """It also says where each one's open transaction begins."""
     topic = known_topic(call.context, call.path["name"])
     tp = TopicPartition(topic.name, call.query.partition)
     found = await Transactions(call.context.loopback.cluster()).producers(tp)

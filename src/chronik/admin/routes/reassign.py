@@ -35,7 +35,7 @@ class MoveView(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[NodeId, ...]
     after: tuple[NodeId, ...]
     size_bytes: int | None
-    """Of the replica on this node; null where there is none."""
+    """Size of the replica on this node; null where there is none."""
 
 
 class MovePlan(msgspec.Struct, frozen=True):

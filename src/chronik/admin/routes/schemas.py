@@ -35,7 +35,7 @@ SEEN_AT_ONCE: Final = 500
 class SchemaListQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subject_prefix: str = ""
     deleted: bool = False
-    """Also what was deleted, but not for good."""
+    """Also list what was deleted, but not for good."""
     deleted_only: bool = False
     latest_only: bool = False
     """The latest version of each subject."""
@@ -77,7 +77,7 @@ def _page(found: Sequence[T], query: Any) -> list[T]:
 
 
 async def _all_seen(call: HttpCall, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those whose subjects the caller may see; there may be very many."""
+    """The versions whose subjects the caller may see; there may be very many."""
     seen = []
     for place, one in enumerate(found):
         if may_see(call, one["subject"]):
@@ -108,7 +108,7 @@ def _number(text: str) -> int:
     query=SchemaListQuery,
 )
 async def schema_subjects(call: HttpCall) -> Content:
-    """Those that the caller may see, by name."""
+    """Only those that the caller may see, sorted by name."""
     query: SchemaListQuery = call.query
     deleted = query.deleted or query.deleted_only
     found = await ask_registry(
@@ -237,7 +237,8 @@ async def _ask_about(call: HttpCall, operation: str, version: str = "") -> Any:
     query=SchemaDeleteQuery,
 )
 async def delete_subject(call: HttpCall) -> Content:
-    """Its versions are not listed any more; their ids stay. `permanent=true`, after that, forgets them."""
+    """Its versions are not listed any more; their ids stay. A second call with `permanent=true` forgets
+    them."""
     return shown(
         await ask_registry(
             call,
@@ -361,7 +362,7 @@ def _seen(call: HttpCall, found: Any) -> list[dict[str, Any]]:
     query=SchemaListQuery,
 )
 async def schema_list(call: HttpCall) -> Content:
-    """Those that the caller may see."""
+    """Only those that the caller may see."""
     query: SchemaListQuery = call.query
     wanted = RegistryCall(
         operation="schemas", deleted=query.deleted, prefix=_prefix(query), latest_only=query.latest_only
@@ -378,7 +379,7 @@ async def schema_list(call: HttpCall) -> Content:
     body=SchemaBody,
 )
 async def check_schema_version(call: HttpCall) -> Content:
-    """By the subject's compatibility; nothing is registered."""
+    """It is judged by the compatibility of its subject; nothing is registered."""
     return _checked(call, await _ask_about(call, "check", call.path["version"]))
 
 

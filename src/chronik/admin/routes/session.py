@@ -46,7 +46,7 @@ _KINDS = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP, Resource
     body_bytes_max=64 * 1024,
 )
 async def log_in(call: HttpCall) -> Content:
-    """With a user's password or an API key. The answer sets a cookie, and names a token against CSRF."""
+    """It takes a user's password or an API key. The answer sets a cookie, and names a token against CSRF."""
     given: NewSession = call.body
     if not given.key and not given.user:
         raise HttpError(400, "invalid_body", "Send user and password, or a key.")

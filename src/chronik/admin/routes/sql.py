@@ -44,7 +44,7 @@ class SqlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[list[Any]]
     row_count: int
     is_cut: bool
-    """There were more rows than the limit, or more bytes than a result may have."""
+    """Whether there were more rows than the limit, or more bytes than a result may have."""
     took: float
 
 

@@ -46,7 +46,7 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     high_watermark: int | None
     log_end_offset: int | None
     size_bytes: int | None
-    """Of the replica on this node; null where there is none."""
+    """Size of the replica on this node; null where there is none."""
     remote_bytes: int = 0
     """What of it is in the object store."""
 
@@ -71,7 +71,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 
 class TopicsQuery(msgspec.Struct, frozen=True):
     internal: bool = False
-    """Also the cluster's own topics."""
+    """Also list the cluster's own topics."""
 
 
 class NewTopicBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -132,8 +132,8 @@ async def transactions(call: HttpCall) -> TransactionList:
     about=_aborted,
 )
 async def abort_transaction(call: HttpCall) -> AbortedBody:
-    """By its id: aborts it and fences its producer. By topic, partition and producer: writes an abort marker
-    past the coordinator, for a transaction that none knows any more."""
+    """With an id: abort that transaction and fence its producer. With topic, partition and producer: write an
+    abort marker past the coordinator, for a transaction that no coordinator knows any more."""
     wanted: AbortBody = call.body
     if wanted.transactional_id is not None:
         call.access.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id)

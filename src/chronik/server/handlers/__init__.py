@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
-from chronik.server.dispatch import Handler
+from chronik.server.dispatch import AnyHandler, Handler
 from chronik.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -143,5 +143,5 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
 )
 
 
-def all_handlers() -> list[Handler[Any]]:
+def all_handlers() -> list[AnyHandler]:
     return [value for module in _MODULES for value in vars(module).values() if isinstance(value, Handler)]

@@ -126,7 +126,8 @@ async def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, in
 
 
 async def _at(partition: Partition, offset: int) -> tuple[int, int, int]:
-    """With the leader epoch of the record there, or of the next one if it is yet to be written."""
+    """The answer for an offset, with the leader epoch of the record there, or of the next one if it is yet to
+    be written."""
     if offset >= partition.log_end_offset:
         return offset, NO_TIMESTAMP, partition.leader_epoch
     if offset >= partition.log.log_start_offset:

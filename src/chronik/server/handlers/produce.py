@@ -20,7 +20,7 @@ from chronik.replication.partition import ACKS_ALL, Appended, Partition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.access import Access
 from chronik.server.auto_create_topics import create_missing_topics, missing_topics
-from chronik.server.dispatch import Call, RequestContext, handles_hot
+from chronik.server.dispatch import Call, Handler, RequestContext, handles_hot
 from chronik.server.errors import error_of
 from chronik.server.gate import asks
 from chronik.server.known_requests import Known
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 FIRST_WITH_ZSTD: Final = 7
 _ACKS: Final = (ACKS_ALL, 0, 1)
 _APPENDING: Final = -1
-"""Stands among the partitions that an answer waits for until all batches are appended."""
+"""Keeps an answer waiting, as a partition would, until all batches are appended."""
 _NO_RECORDS: Final = memoryview(b"")
 _NOT_TAKEN: Final = (-1, -1, -1)
 _LEADER_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
@@ -420,11 +420,19 @@ def _named(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
     return request._replace(head=request.head._replace(targets=named))
 
 
+def _remember(
+    frame: memoryview, handler: Handler[ProduceRequest], context: RequestContext, request: ProduceRequest
+) -> Known | None:
+    generation = context.services.metadata.applied_index
+    return context.connection.known.remember(frame, handler, context, request, generation)
+
+
 @handles_hot(
     ApiKey.PRODUCE,
     versions=(0, 13),
     needs=asks((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
     reads=_read,
+    remembers=_remember,
 )
 def produce(call: Call[ProduceRequest]) -> None:
     """Versions before FIRST_SUPPORTED are offered because librdkafka wants to see them, and refused."""
@@ -451,7 +459,7 @@ def produce(call: Call[ProduceRequest]) -> None:
 
 
 def _is_zstd(records: memoryview | None) -> bool:
-    """As in Kafka, the first batch tells."""
+    """Whether the records are compressed with zstd; as in Kafka, the first batch tells."""
     if records is None or len(records) < HEADER_BYTES:
         return False
     return read_header(records).compression == Compression.ZSTD

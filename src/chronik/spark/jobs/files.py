@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AlreadyThere(ChronikError):
-    """Somebody else wrote this file first."""
+    """Raised if somebody else wrote this file first."""
 
 
 @dataclass(frozen=True, slots=True)

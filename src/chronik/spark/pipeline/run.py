@@ -183,7 +183,7 @@ class Run:
         status.state = "done"
 
     def follow(self, on_status: Callable[[RunStatus], None]) -> None:
-        """Until every query has ended; raises what the first failed one died of."""
+        """Run until every query has ended; raises the error of the first one that failed."""
         while True:
             # Read before the status, so that the last status shows how each query ended.
             is_over = not any(query.isActive for query in self.queries.values())

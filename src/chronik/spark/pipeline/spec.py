@@ -80,7 +80,7 @@ def parse(document: Document) -> Pipeline:
     values = document.values
     known = ("name", "bootstrap", "trigger", "checkpoint", "sources", "steps", "sinks")
     document.check_keys((), values, known)
-    reader = _Reader(document)
+    reader = _TableReader(document)
     name = reader.text((), values, "name", required=True) or ""
     sources = {
         key: _source(reader, key, table) for key, table in reader.tables((), values, "sources").items()
@@ -106,7 +106,7 @@ def parse(document: Document) -> Pipeline:
     return made
 
 
-class _Reader:
+class _TableReader:
     """Typed access to the file's tables."""
 
     def __init__(self, document: Document) -> None:
@@ -166,7 +166,7 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _trigger(reader: _Reader, values: Mapping[str, Any]) -> str:
+def _trigger(reader: _TableReader, values: Mapping[str, Any]) -> str:
     trigger = reader.text((), values, "trigger") or "available-now"
     if trigger not in TRIGGERS and not _INTERVAL.fullmatch(trigger):
         what = (
@@ -176,7 +176,7 @@ def _trigger(reader: _Reader, values: Mapping[str, Any]) -> str:
     return trigger
 
 
-def _source(reader: _Reader, name: str, table: dict[str, Any]) -> Source:
+def _source(reader: _TableReader, name: str, table: dict[str, Any]) -> Source:
     path: KeyPath = ("sources", name)
     keys = (
         "topic",
@@ -228,7 +228,7 @@ def _source(reader: _Reader, name: str, table: dict[str, Any]) -> Source:
     )
 
 
-def _step(reader: _Reader, position: int, table: dict[str, Any]) -> Step:
+def _step(reader: _TableReader, position: int, table: dict[str, Any]) -> Step:
     path: KeyPath = ("steps", position)
     reader.document.check_keys(path, table, ("name", "sql", "python", "input"))
     name = reader.text(path, table, "name", required=True) or ""
@@ -245,7 +245,7 @@ def _step(reader: _Reader, position: int, table: dict[str, Any]) -> Step:
     return Step(name=name, position=position, sql=sql, python=python, inputs=inputs)
 
 
-def _sink(reader: _Reader, name: str, table: dict[str, Any]) -> Sink:
+def _sink(reader: _TableReader, name: str, table: dict[str, Any]) -> Sink:
     path: KeyPath = ("sinks", name)
     keys = ("from", "format", "path", "topic", "key", "value", "mode", "partition_by", "options")
     reader.document.check_keys(path, table, keys)
