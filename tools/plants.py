@@ -16,14 +16,17 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tools import planted_doors, planted_programs, planted_rows
 from tools.planted_defects import DEFECTS
 from tools.planted_failures import FAILURES, Plant
 
 __all__ = ["PLANTS", "BrokenPlantError", "Plant", "judge", "plant", "source_of", "unnoticed"]
 
-PLANTS: Final = (*FAILURES, *DEFECTS)
+PLANTS: Final = (*FAILURES, *DEFECTS, *planted_rows.ROWS, *planted_doors.ROWS, *planted_programs.ROWS)
 ROOT: Final = Path(__file__).parents[1]
 COPIED: Final = ("src", "tests", "tools", "bench", "docs", "deploy", "examples")
+BESIDE: Final = ("bench", "deploy", "docs", "tests")
+"""Folders beside the source in which a plant may be."""
 LINKED: Final = (".venv", ".jars", ".foreign")
 SECONDS_MAX: Final = 600
 """A test that does not end has noticed."""
@@ -47,28 +50,36 @@ def plant(one: Plant, folder: Path) -> None:
     if text.count(one.text) != 1:
         raise SystemExit(f"plant {one.name!r}: its place in {one.file} is there {text.count(one.text)} times")
     path.write_text(text.replace(one.text, one.replacement))
-    _let_query_processes_see(folder)
+    _let_all_processes_see(folder)
 
 
-def _let_query_processes_see(folder: Path) -> None:
-    """They ignore PYTHONPATH on purpose, so they would run the installed source, without the bug."""
-    path = folder / "src" / "chronik" / "query" / "process.py"
-    text = path.read_text()
-    for place, replacement in (
-        ('            "-I",  #', '            "-P",  #'),
+def _let_all_processes_see(folder: Path) -> None:
+    """Some ignore PYTHONPATH on purpose, so they would run the installed source, without the bug."""
+    source = str(folder / "src")
+    for name, place, replacement in (
+        ("src/chronik/query/process.py", '            "-I",  #', '            "-P",  #'),
         (
+            "src/chronik/query/process.py",
             "ENVIRONMENT: Final = {\n",
-            f'ENVIRONMENT: Final = {{\n    "PYTHONPATH": {str(folder / "src")!r},\n',
+            f'ENVIRONMENT: Final = {{\n    "PYTHONPATH": {source!r},\n',
+        ),
+        ("tests/unit/query/test_confinement.py", 'sys.executable, "-I",', 'sys.executable, "-P",'),
+        (
+            "tests/spark/test_plain_session.py",
+            '            "SPARK_LOCAL_IP"',
+            f'            "PYTHONPATH": {source!r},\n            "SPARK_LOCAL_IP"',
         ),
     ):
+        path = folder / name
+        text = path.read_text()
         if text.count(place) != 1:
-            raise SystemExit(f"{place!r} is in query/process.py {text.count(place)} times")
-        text = text.replace(place, replacement)
-    path.write_text(text)
+            raise SystemExit(f"{place!r} is in {name} {text.count(place)} times")
+        path.write_text(text.replace(place, replacement))
 
 
 def source_of(one: Plant, root: Path = ROOT) -> Path:
-    return root / one.file if one.file.startswith("bench/") else root / "src" / "chronik" / one.file
+    is_beside = one.file.split("/")[0] in BESIDE
+    return root / one.file if is_beside else root / "src" / "chronik" / one.file
 
 
 def unnoticed(one: Plant) -> list[str]:

@@ -18,7 +18,8 @@ QUICK = [one for one in PLANTS if one.is_quick]
 def test_a_plant_changes_one_place(one: Plant) -> None:
     text = source_of(one).read_text()
     assert text.count(one.text) == 1
-    compile(text.replace(one.text, one.replacement), one.file, "exec")
+    if one.file.endswith(".py"):
+        compile(text.replace(one.text, one.replacement), one.file, "exec")
 
 
 def test_every_plant_has_a_name_of_its_own_and_quick_ones_have_a_unit_test() -> None:

@@ -23,6 +23,7 @@ from chronik.cli.backup_files import (
     manifest_ids,
     problems,
     read_manifest,
+    read_piece,
     write_manifest,
     write_piece,
 )
@@ -105,6 +106,21 @@ def test_what_is_larger_than_it_should_be_is_not_read(place: BackupFolder, tmp_p
     path.write_bytes(whole[:-1])
     (found,) = problems(BackupDirectory(tmp_path), manifest(written))
     assert found == f"{written.path} has {len(whole) - 1} bytes, not {len(whole)}"
+
+
+def test_a_piece_of_which_one_bit_is_wrong_is_found(tmp_path: Path) -> None:
+    """O04. A batch has its own checksum, which does not cover its offset and its leader epoch."""
+    written = piece(BackupDirectory(tmp_path))
+    path = tmp_path / written.path
+    whole = path.read_bytes()
+    for place in (0, 7, 12, len(whole) - 1):
+        harmed = bytearray(whole)
+        harmed[place] ^= 1
+        path.write_bytes(harmed)
+        (found,) = problems(BackupDirectory(tmp_path), manifest(written))
+        assert found == f"{written.path}: the checksum does not match"
+        with pytest.raises(CommandFailed, match="the checksum does not match"):
+            read_piece(BackupDirectory(tmp_path), written)
 
 
 def test_a_zip_that_grows_when_it_is_read_is_not_read_to_its_end(

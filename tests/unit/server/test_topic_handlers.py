@@ -51,6 +51,16 @@ def test_topics_are_created_in_every_version(version: int) -> None:
         assert result.topic_id == stored.topic_id
 
 
+def test_a_hundred_topics_of_a_request_are_one_entry_of_the_metadata_log() -> None:
+    """S21: one commit for all of them, on every node."""
+    harness = Harness()
+    before = harness.log.index
+    created = create(harness, *({"name": f"orders-{number}"} for number in range(100)))
+    assert {result.error_code for result in created.values()} == {ErrorCode.none}
+    assert len(harness.store.state.topics) == 100
+    assert harness.log.index == before + 1
+
+
 def test_defaults_fill_what_is_minus_one() -> None:
     harness = Harness(default_partitions=4, default_replication_factor=2)
     create(harness, {"name": "orders", "num_partitions": -1, "replication_factor": -1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import tantivy
@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 from chronik.model import ChronikError, TopicPartition
 from chronik.published.documents import Documents, index_schema
 from chronik.published.paths import Paths
+from chronik.published.steps import PublishedStep
 from chronik.records.batch import reseal
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
@@ -21,9 +22,10 @@ from chronik.spark.jobs.audit_source import AuditedReplica, _Order, _read_file, 
 from chronik.spark.jobs.avro import decoder, spark_type
 from chronik.spark.jobs.compact import is_expired
 from chronik.spark.jobs.decoding import merge
+from chronik.spark.jobs.files import AlreadyThere, Folder
 from chronik.spark.jobs.index import combine
 from chronik.spark.jobs.plots import bars, lines, table, write_report
-from chronik.spark.jobs.steps import plan
+from chronik.spark.jobs.steps import StepLog, plan
 from chronik.spark.planning import DataLoss, OffsetBounds
 
 WORK = AuditedReplica(replica="node 1", topic="t", partition=0)
@@ -116,6 +118,70 @@ def test_a_plan_notices_what_is_gone(found: OffsetBounds, said: str) -> None:
     with pytest.raises(DataLoss, match=said):
         plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=True)
     assert plan({"0": 5}, "A", "t", found, limit=None, fail_on_data_loss=False).left >= 0
+
+
+class FolderInMemory:
+    """Files by path; a kill is the next move, if there is to be one."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Any] = {}
+        self.is_killed = False
+
+    def uri(self) -> str:
+        return "memory"
+
+    def names(self, path: str) -> list[str]:
+        return sorted(name.rpartition("/")[2] for name in self.held if name.rpartition("/")[0] == path)
+
+    def read_json(self, path: str) -> Any:
+        return self.held[path]
+
+    def write_json(self, path: str, value: object, *, replace: bool) -> None:
+        if path in self.held and not replace:
+            raise AlreadyThere(path)
+        self.held[path] = value
+
+    def move(self, source: str, target: str) -> None:
+        if self.is_killed:
+            raise KeyboardInterrupt
+        if source in self.held:
+            self.held[target] = self.held.pop(source)
+
+    def remove(self, path: str) -> None:
+        self.held = {
+            name: value for name, value in self.held.items() if not f"{name}/".startswith(f"{path}/")
+        }
+
+
+def test_a_run_that_was_killed_behind_its_commit_is_finished_by_the_next_one() -> None:
+    """P03: the step counts, so its files must come to their places, and its offsets are not read again."""
+    folder = FolderInMemory()
+    steps = StepLog(cast(Folder, folder), "t")
+    folder.held[f"{steps.staging}/part"] = "rows"
+    folder.is_killed = True
+    with pytest.raises(KeyboardInterrupt):
+        steps.commit(
+            PublishedStep(
+                version=0, topic="t", offsets={"0": 5}, moves={f"{steps.staging}/part": "topic=t/part"}
+            )
+        )
+    folder.is_killed = False
+    again = StepLog(cast(Folder, folder), "t")
+    assert folder.held["topic=t/part"] == "rows"
+    assert folder.names(steps.staging) == []
+    assert again.last is not None
+    assert (again.version, again.last.offsets) == (1, {"0": 5})
+
+
+def test_what_a_run_left_without_a_commit_is_removed_and_two_runs_do_not_write_one_step() -> None:
+    folder = FolderInMemory()
+    steps, other = StepLog(cast(Folder, folder), "t"), StepLog(cast(Folder, folder), "t")
+    folder.held[f"{steps.staging}/part"] = "rows"
+    assert StepLog(cast(Folder, folder), "t").last is None
+    assert folder.held == {}
+    steps.commit(PublishedStep(version=0, topic="t"))
+    with pytest.raises(ChronikError, match="let only one run at a time"):
+        other.commit(PublishedStep(version=0, topic="t"))
 
 
 def test_days_expire() -> None:
