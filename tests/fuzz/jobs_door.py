@@ -32,6 +32,9 @@ PORT: Final = "jobs"
 ANSWER_WITHIN_S: Final = 180.0
 """Starting Spark included."""
 BATCHES_MAX: Final = 60
+KEEPS: Final = {"name": "retention.ms", "value": "-1"}
+"""Most hostile records are older than a week: the default retention takes them before a job has looked at
+one. What a job does then, `tests/spark` tries."""
 NICENESS: Final = 5
 """The client beside it is not to be slowed down by Spark, only by what the node does."""
 _numbers: Final = itertools.count()
@@ -67,7 +70,7 @@ def _fill(kafka_port: int, batches: Sequence[bytes]) -> str:
     """A topic with those of the batches that the node takes."""
     topic = f"jobs-{os.getpid()}-{next(_numbers)}"
     client = WireClient(kafka_port, timeout_s=60)
-    made = {"name": topic, "num_partitions": 1, "replication_factor": 1}
+    made = {"name": topic, "num_partitions": 1, "replication_factor": 1, "configs": [KEEPS]}
     client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [made], "timeout": 30_000})
     for batch in batches:
         part = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}

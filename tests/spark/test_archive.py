@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from pyspark.sql import SparkSession
 
 from chronik.model import ChronikError
 from chronik.published.paths import Paths
+from chronik.spark.jobs import steps
 from chronik.spark.jobs.archive import ArchiveOptions, archive
 from chronik.spark.jobs.compact import CompactOptions, compact
 from chronik.spark.jobs.index import IndexOptions, index, read_manifest
-from chronik.spark.options import connect_options
+from chronik.spark.options import Connect, connect_options
+from chronik.spark.planning import OffsetBounds
 from tests.node import ChronikNode
 from tests.spark.processes import wait_for
 from tests.spark.topics import Topics
@@ -112,7 +114,8 @@ def test_a_topic_made_anew_and_records_deleted_unread(
     topics.delete_records(topic, before=2)
     with pytest.raises(ChronikError, match="offsets 1 to 1 were deleted before they were read"):
         archive(spark, topic, options(topics, tmp_path))
-    assert archive(spark, topic, options(topics, tmp_path, fail_on_data_loss=False)).rows == 1
+    assert [row.value.n for row in rows(spark, tmp_path, topic)] == [1, 3]  # it did not keep 3 from them
+    assert archive(spark, topic, options(topics, tmp_path)).rows == 0  # told once
     topics.delete(topic)
     topics.create(name=topic)
     topics.fill(topic, [b'{"n": 4}'])
@@ -120,6 +123,52 @@ def test_a_topic_made_anew_and_records_deleted_unread(
         archive(spark, topic, options(topics, tmp_path))
     assert archive(spark, topic, options(topics, tmp_path, fail_on_data_loss=False)).rows == 1
     assert sorted(row.value.n for row in rows(spark, tmp_path, topic)) == [1, 3, 4]
+
+
+def test_one_old_record_that_retention_takes_does_not_end_the_jobs(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    indexing = IndexOptions(connect=options(topics, tmp_path).connect, folder=str(tmp_path / "index"))
+    jobs = (
+        lambda: archive(spark, topic, options(topics, tmp_path)).rows,
+        lambda: index(spark, topic, indexing).documents,
+    )
+    topics.fill(topic, [b'{"n": 1}'])
+    assert [job() for job in jobs] == [1, 1]
+    topics.fill(topic, [b'{"n": 2}'])
+    topics.delete_records(topic, before=2)  # nothing is left of the topic
+    for job in jobs:
+        with pytest.raises(ChronikError, match="offsets 1 to 1 were deleted before they were read"):
+            job()
+    assert [job() for job in jobs] == [0, 0]
+    topics.fill(topic, [b'{"n": 3}'])
+    assert [job() for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("is_failure", [True, False])
+def test_records_that_go_between_the_plan_and_the_read(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_failure: bool
+) -> None:
+    topic = topics.create()
+    topics.fill(topic, [b'{"n": %d}' % n for n in range(3)])
+
+    def look(connect: Connect, names: Sequence[str]) -> OffsetBounds:
+        found = steps.look(connect, names)
+        topics.delete_records(topic, before=1)
+        return found
+
+    for module in ("archive", "index"):
+        monkeypatch.setattr(f"chronik.spark.jobs.{module}.look", look)
+    wanted = options(topics, tmp_path, fail_on_data_loss=is_failure)
+    assert archive(spark, topic, wanted).rows == 2
+    other = topics.create()
+    topics.fill(other, [b'{"n": %d}' % n for n in range(3)])
+    topic = other
+    indexing = IndexOptions(
+        connect=wanted.connect, folder=str(tmp_path / "index"), fail_on_data_loss=is_failure
+    )
+    assert index(spark, topic, indexing).documents == 2
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

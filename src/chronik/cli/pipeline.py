@@ -14,6 +14,7 @@ from chronik.cli.pipeline_run import init, run, status
 from chronik.cli.pipeline_session import (
     Conf,
     Jars,
+    Losses,
     Master,
     ReadOption,
     Report,
@@ -36,7 +37,7 @@ OnDataLoss = Annotated[
     bool,
     typer.Option(
         "--fail-on-data-loss/--no-fail-on-data-loss",
-        help="stop when records are gone that were not yet read, or go on with what is there",
+        help="fail at the end, or not, if records were deleted before they were read; what is there is read",
     ),
 ]
 FINDINGS = 1
@@ -101,10 +102,10 @@ def archive(
         read=read,
     )
     choice = SparkChoice.of(master, jars, conf)
-    results = []
+    results, losses = [], Losses()
     with spark_session("archive", choice, table_format=table_format, warehouse=to) as spark:
         for topic in topics:
-            with TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
+            with losses.kept(), TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
                 results.append(run_archive(spark, topic, wanted, bar))
     rows = [
         {"topic": r.topic, "records": r.rows, "dead_letters": r.dead, "files": r.files, "bytes": r.size_bytes}
@@ -112,6 +113,7 @@ def archive(
     ]
     if as_json:
         print_json(rows)
+        losses.fail()
         return
     print_table(
         ["topic", "#new records", "#bad records", "#files", "#size"],
@@ -120,6 +122,7 @@ def archive(
     )
     if any(r.dead for r in results):
         print(f"Bad records, with the reasons, are in {to}/_dead_letters")
+    losses.fail()
 
 
 def index(
@@ -150,10 +153,10 @@ def index(
     wanted = IndexOptions(
         connect=connect, folder=to, step_records=step, fail_on_data_loss=fail_on_data_loss, read=read
     )
-    results = []
+    results, losses = [], Losses()
     with spark_session("index", SparkChoice.of(master, None, conf)) as spark:
         for topic in topics:
-            with TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
+            with losses.kept(), TaskBar(spark, topic, unit="records", enabled=not as_json) as bar:
                 results.append(run_index(spark, topic, wanted, bar))
     if as_json:
         print_json(
@@ -169,6 +172,7 @@ def index(
                 for r in results
             ]
         )
+        losses.fail()
         return
     print_table(
         ["topic", "#new documents", "#documents", "#size", "index"],
@@ -177,6 +181,7 @@ def index(
     for r in results:
         if r.unreadable:
             say(f"{r.topic}: {r.unreadable:,} unreadable batches were left out")
+    losses.fail()
 
 
 def audit(

@@ -116,6 +116,26 @@ def plain_failures() -> Iterator[None]:
         raise CommandFailed(sentence(str(error))) from error
 
 
+class Losses:
+    """Topics of which records were deleted before they were read. They do not keep others from being done."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        from chronik.spark.planning import DataLoss
+
+        try:
+            yield
+        except DataLoss as error:
+            self._said.append(str(error))
+
+    def fail(self) -> None:
+        if self._said:
+            raise CommandFailed("\n".join(self._said))
+
+
 def sentence(said: str) -> str:
     """The one line of a stack trace that says what happened."""
     ours = [match["said"] for match in _OURS.finditer(said) if "chronik" in match[0].partition(":")[0]]

@@ -33,6 +33,8 @@ class PublishedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Offsets of this step by partition, the end left out."""
     offsets: dict[str, int] = msgspec.field(default_factory=dict)
     """Where the next step begins."""
+    lost: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Offsets before `ranges` by partition that were deleted before the job read them."""
     moves: dict[str, str] = msgspec.field(default_factory=dict)
     """Files in staging and where they go."""
     removes: tuple[str, ...] = ()

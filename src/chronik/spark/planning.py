@@ -20,8 +20,10 @@ T = TypeVar("T")
 class DataLoss(ChronikError):
     """Records that should be read are gone; `failOnDataLoss=false` goes on without them."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; set failOnDataLoss to false to go on with what is there")
+    def __init__(
+        self, what: str, then: str = "set failOnDataLoss to false to go on with what is there"
+    ) -> None:
+        super().__init__(f"{what}; {then}")
 
 
 def ask(connect: Connect, work: Callable[[Cluster], Awaitable[T]]) -> T:

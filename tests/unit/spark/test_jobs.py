@@ -25,7 +25,7 @@ from chronik.spark.jobs.decoding import merge
 from chronik.spark.jobs.files import AlreadyThere, Folder
 from chronik.spark.jobs.index import combine
 from chronik.spark.jobs.plots import bars, lines, table, write_report
-from chronik.spark.jobs.steps import StepLog, plan
+from chronik.spark.jobs.steps import StepLog, deleted_unread, is_overtaken, lost_ranges, plan
 from chronik.spark.planning import DataLoss, OffsetBounds
 
 WORK = AuditedReplica(replica="node 1", topic="t", partition=0)
@@ -109,7 +109,6 @@ def test_a_plan_is_what_is_new() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (bounds(7, 20), "offsets 5 to 6 were deleted"),
         (bounds(0, 4), "ends at offset 4, but 5 was read"),
         (bounds(0, 20, "B"), "deleted and created again"),
     ],
@@ -182,6 +181,36 @@ def test_what_a_run_left_without_a_commit_is_removed_and_two_runs_do_not_write_o
     steps.commit(PublishedStep(version=0, topic="t"))
     with pytest.raises(ChronikError, match="let only one run at a time"):
         other.commit(PublishedStep(version=0, topic="t"))
+
+
+def test_what_was_deleted_unread_costs_itself_alone() -> None:
+    for is_failure in (True, False):
+        made = plan({"0": 5}, "A", "t", bounds(7, 20), limit=None, fail_on_data_loss=is_failure)
+        assert [(each.start, each.end) for each in made.ranges] == [(7, 20)]
+        assert lost_ranges(made.lost) == {"0": (5, 7)}
+    everything = plan({"0": 5}, "A", "t", bounds(20, 20), limit=None, fail_on_data_loss=True)
+    assert everything.size == 0
+    assert "offsets 5 to 19 were deleted before they were read" in str(deleted_unread(everything.lost))
+
+
+def test_a_topic_not_read_before_has_lost_nothing() -> None:
+    assert plan(None, "", "t", bounds(7, 20), limit=None, fail_on_data_loss=True).lost == ()
+
+
+def test_a_step_is_overtaken_when_its_first_records_go() -> None:
+    work = plan({"0": 5}, "A", "t", bounds(0, 20), limit=None, fail_on_data_loss=True)
+    assert not is_overtaken(work, bounds(5, 30))
+    assert is_overtaken(work, bounds(6, 30))
+
+
+def test_the_data_source_hears_what_is_to_happen_on_loss() -> None:
+    work = plan(None, "", "t", bounds(0, 20), limit=None, fail_on_data_loss=False)
+    assert work.options("here:1", {})["failOnDataLoss"] == "false"
+
+
+def test_a_repeated_step_ends_where_it_did() -> None:
+    work = plan({"0": 5}, "A", "t", bounds(7, 20), limit=3, fail_on_data_loss=True, ends={"0": 9})
+    assert [(each.start, each.end) for each in work.ranges] == [(7, 9)]
 
 
 def test_days_expire() -> None:

@@ -27,8 +27,18 @@ from chronik.spark.jobs.decoding import (
     with_unreadable,
 )
 from chronik.spark.jobs.files import Folder
-from chronik.spark.jobs.steps import Plan, StepLog, look, plan
+from chronik.spark.jobs.steps import (
+    OVERTAKEN_MAX,
+    Plan,
+    StepLog,
+    deleted_unread,
+    is_overtaken,
+    look,
+    lost_ranges,
+    plan,
+)
 from chronik.spark.options import Connect
+from chronik.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,25 +76,40 @@ class Archived:
     steps: int = 0
     files: int = 0
     size_bytes: int = 0
+    lost: list[OffsetRange] = field(default_factory=list)
+    """Offsets that were deleted before the job read them."""
 
 
 def archive(
     spark: SparkSession, topic: str, options: ArchiveOptions, progress: Progress = lambda done, total: None
 ) -> Archived:
-    """Bring the archive of a topic up to the end that the topic has now."""
+    """Bring the archive of a topic up to the end that the topic has now.
+
+    Records that were deleted before it read them cost themselves alone: what is there is archived, and
+    DataLoss names them at the end, unless `fail_on_data_loss` is off.
+    """
     run = _ArchiveRun(spark, topic, options)
     done = Archived(topic)
-    total = 0
+    total = overtaken = 0
     while True:
         work = run.next_plan()
         total = total or work.left
         progress(min(done.rows + done.dead, total), total)
-        if not work.size:
-            return done
-        run.step(work, done)
+        try:
+            if work.size or work.lost:
+                run.step(work, done)
+        except Exception:  # Spark hands on what a task raised in several wrappings
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX or not run.is_overtaken(work):
+                raise
+            continue
+        overtaken = 0
         if work.size >= work.left:
-            progress(total, total)
-            return done
+            break
+    progress(total, total)
+    if done.lost and options.fail_on_data_loss:
+        raise deleted_unread(done.lost)
+    return done
 
 
 class _ArchiveRun:
@@ -99,23 +124,40 @@ class _ArchiveRun:
     def next_plan(self) -> Plan:
         last = self._log.last
         bounds = look(self._options.connect, [self._topic])
+        intended = self._intended()
         return plan(
             last.offsets if last is not None else None,
             last.topic_id if last is not None else "",
             self._topic,
             bounds,
-            limit=self._intended() or self._options.step_records,
+            limit=intended.get("records") or self._options.step_records,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            ends=intended.get("ends"),
         )
 
-    def _intended(self) -> int | None:
-        """Records of the step that a killed run began. A table may hold it, so it is repeated exactly."""
+    def is_overtaken(self, work: Plan) -> bool:
+        return is_overtaken(work, look(self._options.connect, [self._topic]))
+
+    def _intended(self) -> Mapping[str, Any]:
+        """The step that a killed run began, if any. A table may hold it, so its repetition ends where it did.
+
+        Up to release 0.1 it had the number of its records alone.
+        """
         if self._options.table_format == "parquet" or not self._folder.exists(self._intent):
-            return None
+            return {}
         found = self._folder.read_json(self._intent)
-        return int(found["records"]) if found["version"] == self._log.version else None
+        return found if found["version"] == self._log.version else {}
 
     def step(self, work: Plan, done: Archived) -> None:
+        if work.size:
+            self._write(work, done)
+        else:
+            last = self._log.last
+            self._commit(work, {}, 0, 0, last.schema if last is not None else None)
+        done.lost += work.lost
+        done.steps += 1
+
+    def _write(self, work: Plan, done: Archived) -> None:
         frame = self._decoded(work)
         schema = frame.schema["decoded"].dataType
         observation = Observation("archive")
@@ -140,6 +182,13 @@ class _ArchiveRun:
             moves |= self._stage(letters, "dead", f"{DEAD_LETTERS}/topic={self._topic}")
         done.files += len(moves)
         done.size_bytes += sum(file.size_bytes for file in self._folder.files(self._log.staging))
+        self._commit(
+            work, moves, rows - dead, dead, schema.jsonValue() if isinstance(schema, StructType) else None
+        )
+        done.rows += rows - dead
+        done.dead += dead
+
+    def _commit(self, work: Plan, moves: Mapping[str, str], rows: int, dead: int, schema: Any) -> None:
         self._log.commit(
             PublishedStep(
                 version=self._log.version,
@@ -147,15 +196,13 @@ class _ArchiveRun:
                 topic_id=work.topic_id,
                 ranges={str(each.tp.partition): (each.start, each.end) for each in work.ranges},
                 offsets={str(each.tp.partition): each.end for each in work.ranges},
-                moves=moves,
-                rows=rows - dead,
+                lost=lost_ranges(work.lost),
+                moves=dict(moves),
+                rows=rows,
                 dead=dead,
-                schema=schema.jsonValue() if isinstance(schema, StructType) else None,
+                schema=schema,
             )
         )
-        done.rows += rows - dead
-        done.dead += dead
-        done.steps += 1
 
     def _decoded(self, work: Plan) -> DataFrame:
         options = work.options(self._options.connect.bootstrap, self._options.read)
@@ -194,7 +241,7 @@ class _ArchiveRun:
             case "parquet":
                 return self._stage(good, "good", f"topic={self._topic}")
             case "delta":
-                if self._intended() is not None:
+                if self._intended():
                     _only_count(good)  # Delta may skip the write, and then nothing would be counted
                 self._note_intent(work)
                 writer = good.write.format("delta").mode("append").partitionBy("date")
@@ -209,9 +256,9 @@ class _ArchiveRun:
         return {}
 
     def _note_intent(self, work: Plan) -> None:
-        self._folder.write_json(
-            self._intent, {"version": self._log.version, "records": work.size}, replace=True
-        )
+        ends = {str(each.tp.partition): each.end for each in work.ranges}
+        noted = {"version": self._log.version, "records": work.size, "ends": ends}
+        self._folder.write_json(self._intent, noted, replace=True)
 
     def _append_iceberg(self, good: DataFrame) -> None:
         name = f"archive.topics.`{self._topic}`"

@@ -30,8 +30,9 @@ from chronik.published.documents import (
     read_manifest,
 )
 from chronik.published.paths import Paths
-from chronik.spark.jobs.steps import Plan, look, plan
+from chronik.spark.jobs.steps import OVERTAKEN_MAX, Plan, deleted_unread, is_overtaken, look, plan
 from chronik.spark.options import Connect
+from chronik.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,8 @@ class Indexed:
     steps: int = 0
     size_bytes: int = 0
     path: str = ""
+    lost: list[OffsetRange] = field(default_factory=list)
+    """Offsets that were deleted before the job read them."""
 
 
 def index(
@@ -72,7 +75,10 @@ def index(
     options: IndexOptions,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
-    """Bring the index of a topic up to the end that the topic has now."""
+    """Bring the index of a topic up to the end that the topic has now.
+
+    Records that were deleted before it read them cost themselves alone, as they do the archive job.
+    """
     try:
         import tantivy  # noqa: F401
     except ImportError:
@@ -80,20 +86,31 @@ def index(
     root = Path(options.folder).absolute() / topic
     shutil.rmtree(root / STAGING, ignore_errors=True)
     done = Indexed(topic)
-    total = -1
+    total, overtaken = -1, 0
     while True:
         manifest = read_manifest(root)
         work = _next_plan(topic, manifest, options)
         total = work.left if total < 0 else total
         progress(total - work.left, total)
-        if not work.size:
-            _describe(done, root, manifest)
-            return done
-        shards = _build(spark, work, options, root / STAGING)
+        if not work.size and not work.lost:
+            break
+        try:
+            shards = _build(spark, work, options, root / STAGING) if work.size else []
+        except Exception:  # Spark hands on what a task raised in several wrappings
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX or not is_overtaken(work, look(options.connect, [topic])):
+                raise
+            continue
+        overtaken = 0
+        done.lost += work.lost
         _publish(root, manifest, work, [shard.path for shard in shards if shard.path])
         done.documents += sum(shard.documents for shard in shards)
         done.unreadable += sum(shard.unreadable for shard in shards)
         done.steps += 1
+    if done.lost and options.fail_on_data_loss:
+        raise deleted_unread(done.lost)
+    _describe(done, root, manifest)
+    return done
 
 
 def _next_plan(topic: str, manifest: Manifest | None, options: IndexOptions) -> Plan:

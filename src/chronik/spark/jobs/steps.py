@@ -7,8 +7,10 @@ their places after; a run that finds files of the last step still in staging mov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -18,6 +20,11 @@ from chronik.spark.jobs.files import AlreadyThere, Folder
 from chronik.spark.options import Connect, Position, ReadOptions, TopicSelection
 from chronik.spark.planning import DataLoss, OffsetBounds, survey
 from chronik.spark.ranges import OffsetRange, cap
+
+logger = logging.getLogger("chronik.spark")
+
+OVERTAKEN_MAX: Final = 5
+"""How often in a row a step is planned anew because records went before its tasks had read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +36,21 @@ class Plan:
     ranges: tuple[OffsetRange, ...]
     left: int
     """Offsets that are left to do, this step's included."""
+    lost: tuple[OffsetRange, ...]
+    """Offsets behind those that are done, which were deleted before this job read them."""
+    fail_on_data_loss: bool
 
     @property
     def size(self) -> int:
         return sum(each.size for each in self.ranges)
 
     def options(self, bootstrap: str, extra: Mapping[str, str]) -> dict[str, str]:
-        """Options with which the data source reads exactly these ranges."""
+        """Options with which the data source reads exactly these ranges, or what is left of them."""
         starts = {str(each.tp.partition): each.start for each in self.ranges}
         ends = {str(each.tp.partition): each.end for each in self.ranges}
         assigned = [each.tp.partition for each in self.ranges]
         return {
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             **extra,
             "kafka.bootstrap.servers": bootstrap,
             "assign": msgspec.json.encode({self.topic: assigned}).decode(),
@@ -113,8 +124,12 @@ def plan(
     *,
     limit: int | None,
     fail_on_data_loss: bool,
+    ends: Mapping[str, int] | None = None,
 ) -> Plan:
-    """What is new since the offsets that are done; all of it for a topic not seen before."""
+    """What is new since the offsets that are done; all of it for a topic not seen before.
+
+    `ends` are those of a step that was begun before and must be repeated, by partition.
+    """
     known = dict(log_offsets or {})
     topic_id = bounds.topic_ids.get(topic, "")
     if known and log_topic_id and topic_id != log_topic_id:
@@ -122,17 +137,54 @@ def plan(
             raise DataLoss(f"topic {topic} was deleted and created again since the last run")
         known = {}
     starts: dict[TopicPartition, int] = {}
+    lost: list[OffsetRange] = []
     for tp, earliest in bounds.earliest.items():
         start = known.get(str(tp.partition), earliest)
-        if start < earliest and fail_on_data_loss:
-            raise DataLoss(f"{tp}: offsets {start} to {earliest - 1} were deleted before they were read")
+        if start < earliest:
+            lost.append(OffsetRange(tp, start, earliest))
         if start > bounds.latest[tp] and fail_on_data_loss:
             raise DataLoss(f"{tp} ends at offset {bounds.latest[tp]}, but {start} was read already")
         starts[tp] = min(max(start, earliest), bounds.latest[tp])
-    ends = cap(starts, bounds.latest, limit)
-    ranges = tuple(OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(ends))
+    if ends is None:
+        upto = cap(starts, bounds.latest, limit)
+    else:
+        upto = {
+            tp: min(max(ends.get(str(tp.partition), start), start), bounds.latest[tp])
+            for tp, start in starts.items()
+        }
+    ranges = tuple(OffsetRange(tp, starts[tp], upto[tp]) for tp in sorted(upto))
     left = sum(bounds.latest[tp] - starts[tp] for tp in starts)
-    return Plan(topic, topic_id, ranges, left)
+    for each in lost:
+        logger.warning("%s", _deleted(each))
+    return Plan(topic, topic_id, ranges, left, tuple(lost), fail_on_data_loss)
+
+
+def is_overtaken(work: Plan, bounds: OffsetBounds) -> bool:
+    """Whether records of this step were deleted since it was planned: it is planned anew then."""
+    gone = [
+        OffsetRange(each.tp, each.start, bounds.earliest[each.tp])
+        for each in work.ranges
+        if each.size and each.start < bounds.earliest.get(each.tp, 0)
+    ]
+    for each in gone:
+        logger.warning("%s", _deleted(each))
+    return bool(gone)
+
+
+def lost_ranges(lost: Iterable[OffsetRange]) -> dict[str, tuple[int, int]]:
+    return {str(each.tp.partition): (each.start, each.end) for each in lost}
+
+
+def deleted_unread(lost: Sequence[OffsetRange]) -> DataLoss:
+    """What a run ends with that has done all there was to do."""
+    return DataLoss(
+        ", ".join(_deleted(each) for each in lost),
+        "what is there was read, and the next run goes on behind it",
+    )
+
+
+def _deleted(gone: OffsetRange) -> str:
+    return f"{gone.tp}: offsets {gone.start} to {gone.end - 1} were deleted before they were read"
 
 
 def look(connect: Connect, topics: Sequence[str]) -> OffsetBounds:
