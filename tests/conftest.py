@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from tests.compat.recording import record_requests
+from tests.durations import summary
 from tests.schedule import FilesInOrder, put_in_order
 
 # How long an example takes says something about the machine, not about the code.
@@ -91,6 +92,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)  # unknown without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesInOrder | None:
     return FilesInOrder(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [
+        report
+        for found in terminalreporter.stats.values()
+        for report in found
+        if isinstance(report, pytest.TestReport)
+    ]
+    if lines := summary(reports):
+        terminalreporter.section("longest files")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 def pytest_configure(config: pytest.Config) -> None:

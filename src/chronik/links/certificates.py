@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from cryptography import x509
-
 from chronik.config import ConfigError
 from chronik.model import NodeId, PeerError
 
@@ -129,6 +127,8 @@ class NodeTls:
 
 
 def _name_in(cert: Path) -> NodeName | None:
+    from cryptography import x509  # loads slowly, and most nodes have no certificate for each other
+
     certificate = x509.load_pem_x509_certificate(cert.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

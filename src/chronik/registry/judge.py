@@ -12,8 +12,6 @@ from chronik.registry.errors import InvalidSchema
 from chronik.registry.json_compat import json_differences
 from chronik.registry.json_schema import parse_json_schema
 from chronik.registry.limits import MESSAGES_MAX, StepBudget
-from chronik.registry.proto_compat import proto_differences
-from chronik.registry.protobuf import parse_protobuf, serialized
 
 __all__ = ["TYPES", "Directions", "Judgement", "SchemaQuestion", "directions_of", "judge"]
 
@@ -26,11 +24,19 @@ class _Type(NamedTuple):
     differences: Any
 
 
-TYPES: Final = {
-    "JSON": _Type(parse_json_schema, json_differences),
-    "PROTOBUF": _Type(parse_protobuf, proto_differences),
-    "AVRO": _Type(parse_avro, avro_differences),
-}
+TYPES: Final = ("JSON", "PROTOBUF", "AVRO")
+
+
+def _type(name: str) -> _Type:
+    """Protobuf's library is large: it is loaded with the first schema that needs it."""
+    if name == "JSON":
+        return _Type(parse_json_schema, json_differences)
+    if name == "AVRO":
+        return _Type(parse_avro, avro_differences)
+    from chronik.registry.proto_compat import proto_differences
+    from chronik.registry.protobuf import parse_protobuf
+
+    return _Type(parse_protobuf, proto_differences)
 
 
 class SchemaText(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +98,10 @@ def judge(question: SchemaQuestion, budget: StepBudget) -> Judgement:
     schema = question.schema
     try:
         if question.wants_serialized:
+            from chronik.registry.protobuf import serialized
+
             return Judgement(canonical=serialized(schema.text, schema.references, budget))
-        kind = TYPES[schema.schema_type]
+        kind = _type(schema.schema_type)
         parsed, canonical = kind.parse(schema.text, schema.references, budget, normalize=question.normalize)
         canonical.encode()
     except InvalidSchema as error:
@@ -120,7 +128,7 @@ def _compare(
 ) -> list[str]:
     if earlier.schema_type != schema.schema_type:
         return [f"version {version} is {earlier.schema_type}, the new schema {schema.schema_type}"]
-    kind = TYPES[schema.schema_type]
+    kind = _type(schema.schema_type)
     try:
         other, _ = kind.parse(earlier.text, earlier.references, budget)
     except InvalidSchema as error:
