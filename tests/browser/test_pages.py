@@ -169,6 +169,7 @@ def test_dialogs_can_be_read_and_left_by_keyboard(page: Page, full: ChronikNode)
         ("topics/orders", "More partitions…"),
         ("topics/orders", "Delete…"),
         ("groups/readers", "Reset offsets…"),
+        ("groups/readers", "Delete…"),
         ("transactions", "End…"),
         ("nodes", "Add a node…"),
         ("clients", "Ask for metrics…"),
@@ -277,6 +278,10 @@ def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path
         row = page.get_by_role("row").filter(has_text="/admin/create-topic")
         expect(row).to_contain_text("User:ada")
         expect(row).to_contain_text("allowed")
+        moved = {"to": "earliest", "topics": [{"topic": "orders"}]}
+        call(node, "/admin/groups/readers/offsets", moved, **{"x-api-key": "swordfish"})
+        page.goto(f"{address(node)}/#/groups/readers")
+        expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
         made = call(node, "/admin/keys", {"name": "looks", "read_only": True}, **{"x-api-key": "swordfish"})
         page.get_by_role("button", name="Log out").click()
         expect(page).to_have_title("Log in, chronik")
@@ -288,6 +293,7 @@ def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path
             ("topics", "New topic"),
             ("topics/orders", "Delete…"),
             ("topics/orders", "More partitions…"),
+            ("groups/readers", "Delete…"),
             ("nodes", "Add a node…"),
             ("clients", "Ask for metrics…"),
         ):

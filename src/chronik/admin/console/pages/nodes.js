@@ -8,6 +8,7 @@ import { live, refreshAgain } from "/console/live.js";
 import { liveState, useLive, useLoad, useMay } from "/console/load.js";
 import { Badge, Dot, Loaded, NodeBadge, Page, html, stateOf } from "/console/parts.js";
 import { isUp } from "/console/pages/overview.js";
+import { Release } from "/console/pages/release.js";
 import { Table } from "/console/table.js";
 
 const MOVING_MS = 610_000;
@@ -36,7 +37,8 @@ export function Nodes() {
       <button type="button" onClick=${() => openDialog(html`<${Rebalance} />`)}>Rebalance…</button>
       <button type="button" class="primary" onClick=${() => openDialog(html`<${Add} />`)}>Add a node…</button>`}>
     <${Loaded} of=${state}>${() => html`<div class="stack"><div class="card flush live"><${Table} label="Nodes" columns=${columns} rows=${live.cluster.nodes} keyOf=${(one) => one.node_id} sortBy=${0} /></div>
-      ${live.cluster.nodes.length === 1 && html`<div class="note">This node is a cluster by itself. Start it with <code>--peers</code> to add others, and records can have replicas.</div>`}</div>`}<//>
+      ${live.cluster.nodes.length === 1 && html`<div class="note">This node is a cluster by itself. Start it with <code>--peers</code> to add others, and records can have replicas.</div>`}
+      <${Release} /></div>`}<//>
   <//>`;
 }
 
