@@ -375,3 +375,9 @@ def complete(page: Page) -> None:
     colour = page.locator(".cm-content span", has_text="SELECT").first
     weight = colour.evaluate("one => getComputedStyle(one).fontWeight")
     assert int(weight) >= 600, "keywords are not highlighted: the editor's styles did not get in"
+    write(page, "SELECT customer FROM orders")
+    editor.press("Control+Space")
+    expect(option).to_contain_text("orders")
+    editor.press("Control+Enter")
+    expect(page.locator(".results tbody tr")).to_have_count(3)
+    expect(page.locator(".cm-tooltip-autocomplete")).to_have_count(0)

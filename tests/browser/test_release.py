@@ -38,7 +38,7 @@ def address(node: ChronikNode) -> str:
 
 def test_a_cluster_at_the_last_level_has_nothing_to_finalize(page: Page, base: str, watched: Watched) -> None:
     opened(page, base, NODES)
-    card = page.get_by_role("region", name="Release and level")
+    card = page.get_by_role("region", name="Versions and level")
     expect(card).to_contain_text(f"The cluster is at level {LEVEL_LAST} (release {LEVELS[LEVEL_LAST][0]}).")
     expect(card).to_contain_text("There is nothing to finalize.")
     expect(card.get_by_role("button", name="Finalize the upgrade…")).to_have_count(0)
@@ -49,7 +49,7 @@ def test_an_upgrade_is_finalized_after_its_level_was_typed(page: Page, tmp_path:
     with node:
         watched = Watched(page, address(node))
         opened(page, address(node), NODES)
-        card = page.get_by_role("region", name="Release and level")
+        card = page.get_by_role("region", name="Versions and level")
         expect(card).to_contain_text(f"The cluster is at level {LEVEL_FIRST} (release 0.1).")
         expect(card.locator("tbody tr")).to_contain_text(f"{LEVEL_FIRST} to {LEVEL_LAST}")
         card.get_by_role("button", name="Finalize the upgrade…").click()
@@ -81,7 +81,7 @@ def test_a_node_of_an_older_release_and_one_that_is_silent_are_named(page: Page,
 
     page.route("**/admin/upgrade", tell)
     opened(page, base, NODES)
-    rows = page.get_by_label("Releases of the nodes").locator("tbody tr")
+    rows = page.get_by_label("Versions by node").locator("tbody tr")
     expect(rows.nth(1)).to_contain_text(re.compile("0.1.*older"))
     expect(rows.nth(2)).to_contain_text("does not answer")
     expect(page.get_by_role("button", name="Finalize the upgrade…")).to_have_count(0)

@@ -98,7 +98,7 @@ function Partitions({ group }) {
 const MEMBERS = [
   { title: "Client", by: (one) => one.client_id, show: (one) => one.client_id },
   { title: "Member", narrow: false, show: (one) => html`<span class="mono">${one.member_id}</span>` },
-  { title: "Host", by: (one) => one.host, show: (one) => html`<span class="mono">${one.host}</span>` },
+  { title: "Host", by: (one) => one.host, show: (one) => html`<span class="mono">${one.host.replace(/^\//, "")}</span>` },
   { title: "Partitions", num: true, by: (one) => one.partition_count, show: (one) => one.partition_count },
 ];
 const Members = ({ group }) => html`<${Card} title="Members" flush>${group.members.length

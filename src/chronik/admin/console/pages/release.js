@@ -2,7 +2,7 @@
 
 import { get, post } from "/console/api.js";
 import { Confirm, openDialog, toast } from "/console/dialogs.js";
-import { useLoad, useMay } from "/console/load.js";
+import { useLive, useLoad, useMay } from "/console/load.js";
 import { Badge, Card, Loaded, NodeBadge, Sentence, html } from "/console/parts.js";
 import { Table } from "/console/table.js";
 
@@ -16,21 +16,22 @@ export function Release() {
 }
 
 function Levels({ mayFinalize }) {
-  const load = useLoad(() => get("/admin/upgrade"), [], PERIOD_MS);
+  const load = useLoad(() => get("/admin/upgrade"), [], PERIOD_MS), { nodes } = useLive();
+  const version = (one) => nodes.find((node) => node.node_id === one.node_id)?.status?.version ?? "–";
   const found = load.value;
   const newest = found?.nodes.reduce((most, one) => Math.max(most, one.levels?.[1] ?? 0), found.level);
   const columns = [
     { title: "Node", by: (one) => one.node_id, show: (one) => html`<${NodeBadge} id=${one.node_id} />` },
-    { title: "Release", show: (one) => (one.levels === null ? html`<${Badge} kind="bad">does not answer<//>`
-      : html`<span class="row">${one.release ?? "newer than this node"}${one.levels[1] < newest && html`<${Badge} kind="warn">older<//>`}</span>`) },
-    { title: "Levels it knows", num: true, show: (one) => (one.levels === null ? "–" : `${one.levels[0]} to ${one.levels[1]}`) },
+    { title: "Version", show: version },
+    { title: "Levels it knows", show: (one) => (one.levels === null ? html`<${Badge} kind="bad">does not answer<//>`
+      : html`<span class="row">${one.levels[0]} to ${one.levels[1]}${named(one.release) || " (newer than this node)"}${one.levels[1] < newest && html`<${Badge} kind="warn">older<//>`}</span>`) },
   ];
   const finalize = mayFinalize && found?.can_finalize && html`<button type="button" class="danger small"
     onClick=${() => openDialog(html`<${Finalize} found=${found} reload=${load.reload} />`)}>Finalize the upgrade…</button>`;
-  return html`<${Card} title="Release and level" aside=${finalize}>
+  return html`<${Card} title="Versions and level" aside=${finalize}>
     <${Loaded} of=${load} rows=${2}>${(one) => html`<div class="stack">
       <p>The cluster is at level ${one.level}${named(one.release)}. <${Sentence} text=${`${begun(one.next_step)}.`} /></p>
-      <${Table} label="Releases of the nodes" columns=${columns} rows=${one.nodes} keyOf=${(node) => node.node_id} />
+      <${Table} label="Versions by node" columns=${columns} rows=${one.nodes} keyOf=${(node) => node.node_id} />
       <p class="dim">Nodes write the formats of the cluster's level only. Until an upgrade is finalized, each of them can be taken back to the release before.</p></div>`}<//>
   <//>`;
 }
