@@ -32,7 +32,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done)
 
-.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-short bench-soak bench-spark bench-query spark-kills example lock clean
+.PHONY: hostile audit bench-tls help run dist container container-try test setup prerequisites jars foreign lint format types imports docs site pictures unit compat compat-kafka bench crash compaction churn sim faults fuzz mutants cluster cluster-long upgrade bench-cluster bench-compaction bench-curves bench-history bench-large bench-partitions bench-profiles bench-shards bench-short bench-soak bench-spark bench-query spark-kills example lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ $(SITE_ENV)/.complete: requirements/docs.lock | $(BIN)/python
 	$(BIN)/python -m venv --clear $(SITE_ENV)
 	$(SITE_ENV)/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/docs.lock
 	@touch $@
+
+pictures: setup ## pictures of every page of the console, in light, dark and on a phone, into docs/console (ARGS="--only groups")
+	$(BIN)/python -m tools.screenshots $(ARGS)
 
 # --- tests ------------------------------------------------------------------------------------
 

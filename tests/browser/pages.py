@@ -16,30 +16,40 @@ class ConsolePage(NamedTuple):
     """A part of the paths that it asks for: while these are not answered, it is loading."""
     needs_login: bool = False
     """It shows records, or calls for a login by itself, where a key is set."""
+    picture: str = ""
+    """What its pictures in docs/console are called, if not as its path."""
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        return tuple(f"{self.picture or self.path}-{form}.webp" for form in FORMS)
 
 
+FORMS = ("light", "dark", "phone")
+"""Of the pictures of each page."""
 PAGES = (
-    ConsolePage("", "Overview"),
+    ConsolePage("", "Overview", picture="overview"),
     ConsolePage("topics", "Topics", "No topics yet"),
     ConsolePage("groups", "Groups", "No groups"),
     ConsolePage("transactions", "Transactions", "No transactions"),
     ConsolePage("search", "Search", "No topic is searchable yet"),
     ConsolePage("sql", "SQL", "No topics yet", calls="/_sql", needs_login=True),
     ConsolePage("nodes", "Nodes"),
-    ConsolePage("nodes/moves", "Nodes / Move replicas", "Nothing is on the move"),
+    ConsolePage("nodes/moves", "Nodes / Move replicas", "Nothing is on the move", picture="moves"),
     ConsolePage("doctor", "Doctor"),
     ConsolePage("clients", "Client metrics", "No client is asked for metrics"),
     ConsolePage("audit", "Audit", "No entries", needs_login=True),
 )
 OF_A_TOPIC = (
-    ConsolePage("topics/orders", "Topics / orders", needs_login=True),
-    ConsolePage("topics/orders/partitions", "Topics / orders"),
-    ConsolePage("topics/orders/produce", "Topics / orders"),
-    ConsolePage("topics/orders/config", "Topics / orders"),
-    ConsolePage("topics/orders/record/0/0", "orders / 0 @ 0", needs_login=True),
-    ConsolePage("groups/readers", "Groups / readers"),
+    ConsolePage("topics/orders", "Topics / orders", needs_login=True, picture="messages"),
+    ConsolePage("topics/orders/partitions", "Topics / orders", picture="partitions"),
+    ConsolePage("topics/orders/produce", "Topics / orders", picture="produce"),
+    ConsolePage("topics/orders/config", "Topics / orders", picture="config"),
+    ConsolePage("topics/orders/record/0/0", "orders / 0 @ 0", needs_login=True, picture="record"),
+    ConsolePage("groups/readers", "Groups / readers", picture="group"),
 )
 """Those of one topic, one record and one group."""
+LOGIN = ConsolePage("login", "Log in")
+"""A document of its own: the others send whoever has to log in there."""
 
 
 def opened(page: Page, base: str, one: ConsolePage) -> Locator:

@@ -134,6 +134,49 @@ def test_offsets_are_reset_after_a_preview(
     expect(row.locator("td").nth(2)).to_have_text("1")
 
 
+def test_a_group_is_deleted_after_its_name_was_typed_and_only_while_nobody_is_in_it(
+    page: Page, base: str, node: ChronikNode, watched: Watched
+) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce("left", b"value", partition=0)
+    assert producer.flush(60) == 0
+    reader = joined(node, "leaves", "left")
+    reader.commit(asynchronous=False)
+    page.goto(f"{base}/#/groups/leaves")
+    delete = page.get_by_role("button", name="Delete…")
+    expect(delete).to_be_disabled()
+    expect(page.locator("main")).to_contain_text("Stop its member to change it.")
+    reader.close()
+    delete.click()
+    dialog = page.locator("dialog")
+    expect(dialog).to_contain_text("The offsets that it committed in 1 partition are forgotten")
+    confirm = page.get_by_label("Type the group's name to confirm")
+    confirm.fill("left")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("That is not the group's name")
+    confirm.fill("leaves")
+    watched.may_fail = True
+    reader = joined(node, "leaves", "left")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Group 'leaves' has members: stop them first.")
+    reader.close()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.locator("#toasts")).to_contain_text("Group leaves deleted")
+    expect(page.locator("main h1")).to_have_text("Groups")
+    expect(page.get_by_role("link", name="leaves", exact=True)).to_have_count(0)
+
+
+def joined(node: ChronikNode, group: str, topic: str) -> Consumer:
+    """A consumer that has read a record, so that it is in the group."""
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, **settings})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.2)
+    consumer.poll(0.2)
+    return consumer
+
+
 def test_an_open_transaction_is_ended(page: Page, base: str, node: ChronikNode, watched: Watched) -> None:
     patience = {"transactional.id": "hangs", "transaction.timeout.ms": 900_000}
     producer = Producer({"bootstrap.servers": node.bootstrap, **patience})
@@ -332,3 +375,9 @@ def complete(page: Page) -> None:
     colour = page.locator(".cm-content span", has_text="SELECT").first
     weight = colour.evaluate("one => getComputedStyle(one).fontWeight")
     assert int(weight) >= 600, "keywords are not highlighted: the editor's styles did not get in"
+    write(page, "SELECT customer FROM orders")
+    editor.press("Control+Space")
+    expect(option).to_contain_text("orders")
+    editor.press("Control+Enter")
+    expect(page.locator(".results tbody tr")).to_have_count(3)
+    expect(page.locator(".cm-tooltip-autocomplete")).to_have_count(0)

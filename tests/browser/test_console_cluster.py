@@ -93,6 +93,11 @@ def test_a_node_is_added_and_another_drained_after_its_id_was_typed(
     page.goto(f"{base}/#/nodes")
     rows = page.get_by_label("Nodes").locator("tbody tr")
     expect(rows).to_have_count(3)
+    for width in (375, 1280):
+        page.set_viewport_size({"width": width, "height": 860})
+        box = rows.nth(0).get_by_role("button", name="Drain…").bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width - 14
     added = cluster.add_node(admit=lambda peer: add_by_page(page, peer))
     expect(rows).to_have_count(4)
     expect(rows.nth(3)).to_contain_text("up")

@@ -162,6 +162,27 @@ def violations(page: Page) -> list[str]:
     return [f"{one['id']}: {node['html'][:160]}" for one in result["violations"] for node in one["nodes"][:3]]
 
 
+@pytest.mark.parametrize("width", [375, 1280])
+def test_what_a_table_offers_to_do_is_seen_without_scrolling(
+    page: Page, full: ChronikNode, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    for path, button in (("transactions", "End…"), ("clients", "Change…"), ("clients", "End…")):
+        page.goto(f"{address(full)}/#/{path}")
+        box = page.locator("main table").get_by_role("button", name=button).first.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width - 14, (path, button)
+
+
+def test_the_doctor_tells_what_was_seen_on_a_phone(page: Page, full: ChronikNode) -> None:
+    page.set_viewport_size({"width": 375, "height": 812})
+    page.goto(f"{address(full)}/#/doctor")
+    message = page.locator("main table").get_by_text("each with a leader and all replicas in sync")
+    box = message.locator("visible=true").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 375
+
+
 def test_dialogs_can_be_read_and_left_by_keyboard(page: Page, full: ChronikNode) -> None:
     axe = AXE.read_text()
     for path, button in (
@@ -169,6 +190,7 @@ def test_dialogs_can_be_read_and_left_by_keyboard(page: Page, full: ChronikNode)
         ("topics/orders", "More partitions…"),
         ("topics/orders", "Delete…"),
         ("groups/readers", "Reset offsets…"),
+        ("groups/readers", "Delete…"),
         ("transactions", "End…"),
         ("nodes", "Add a node…"),
         ("clients", "Ask for metrics…"),
@@ -277,6 +299,10 @@ def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path
         row = page.get_by_role("row").filter(has_text="/admin/create-topic")
         expect(row).to_contain_text("User:ada")
         expect(row).to_contain_text("allowed")
+        moved = {"to": "earliest", "topics": [{"topic": "orders"}]}
+        call(node, "/admin/groups/readers/offsets", moved, **{"x-api-key": "swordfish"})
+        page.goto(f"{address(node)}/#/groups/readers")
+        expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
         made = call(node, "/admin/keys", {"name": "looks", "read_only": True}, **{"x-api-key": "swordfish"})
         page.get_by_role("button", name="Log out").click()
         expect(page).to_have_title("Log in, chronik")
@@ -288,6 +314,7 @@ def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path
             ("topics", "New topic"),
             ("topics/orders", "Delete…"),
             ("topics/orders", "More partitions…"),
+            ("groups/readers", "Delete…"),
             ("nodes", "Add a node…"),
             ("clients", "Ask for metrics…"),
         ):
@@ -302,6 +329,13 @@ def test_a_closed_node_shows_each_user_what_it_may_do(page: Page, tmp_path: Path
 
 
 REFUSED = {"code": "cluster_authorization_failed", "message": "cluster authorization failed."}
+
+
+def test_the_login_page_follows_the_systems_colours(page: Page, base: str) -> None:
+    page.goto(f"{base}/console/login.html")
+    for scheme in ("light", "dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("html")).to_have_attribute("data-theme", scheme)
 
 
 def log_in(page: Page, base: str, user: str, password: str) -> None:

@@ -68,6 +68,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_subject_schema_mode": {"mode": "READWRITE"},
     "registry_ask_node": {"operation": "subjects"},
     "registry_change_node": {"operation": "set_config", "value": "BACKWARD"},
+    "finalize_upgrade": {"level": 2, "dry_run": True},
     "abort_here": {
         "topic": TOPIC,
         "partition": 0,

@@ -46,6 +46,7 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.duplicate_resource: 409,
     ErrorCode.topic_already_exists: 409,
     ErrorCode.non_empty_group: 409,
+    ErrorCode.invalid_update_version: 409,
     ErrorCode.reassignment_in_progress: 409,
     ErrorCode.duplicate_broker_registration: 409,
     ErrorCode.request_timed_out: 504,

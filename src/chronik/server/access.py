@@ -57,6 +57,7 @@ _OWN_RIGHTS: Final = {
             *((operation, ResourceType.TOPIC) for operation in (Operation.READ, Operation.DESCRIBE)),
             (Operation.WRITE, ResourceType.TOPIC),
             *((operation, ResourceType.GROUP) for operation in (Operation.READ, Operation.DESCRIBE)),
+            (Operation.DELETE, ResourceType.GROUP),
             (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
             (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
             (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),

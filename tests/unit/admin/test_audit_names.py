@@ -57,6 +57,7 @@ BODIES: dict[str, tuple[dict[str, Any], str]] = {
         "orders-2",
     ),
     "verify": ({"node_id": 2, "cancel": True}, "node 2, cancel"),
+    "finalize_upgrade": ({"level": 2}, "level 2"),
     "change_levels": ({"log": "chronik.raft=debug"}, "chronik.raft=debug"),
 }
 OF_THE_CLUSTER = {

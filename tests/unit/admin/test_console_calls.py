@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from chronik.admin.endpoint import HttpEndpoint
-from chronik.client import Admin, Cluster, Producer, Transaction
+from chronik.client import Admin, Cluster, GroupConsumer, Producer, Transaction
 from chronik.client.groups import Groups
+from chronik.metadata.commands import Endpoint, RegisterBroker, UnregisterBroker
+from chronik.metadata.levels import LEVEL_FIRST, LEVEL_LAST, LEVELS
 from chronik.metadata.reassignment import is_moving
 from chronik.metadata.values import PartitionRegistration
 from chronik.model import TopicPartition
@@ -90,6 +92,8 @@ def test_a_topic_says_what_may_be_done_with_it(tmp_path: Path) -> None:
         ("POST", "/admin/transactions/abort", {"topic": "orders", "partition": 0, "producer_id": 1}),
         ("POST", "/admin/client-metrics/all", {"metrics": "*"}),
         ("DELETE", "/admin/client-metrics/all", None),
+        ("DELETE", "/admin/groups/readers", None),
+        ("POST", "/admin/upgrade/finalize", {"level": 2}),
         ("POST", "/_node/abort", None),
     ],
 )
@@ -218,6 +222,78 @@ def test_offsets_of_a_group_are_moved_after_a_preview(tmp_path: Path) -> None:
             assert (await http.post(path, wrong)).status == status, wrong
         fresh = await http.post("/admin/groups/fresh/offsets", {"to": "earliest"})
         assert (fresh.status, fresh.json["code"]) == (409, "nothing_committed")
+
+    with_node(tmp_path, work)
+
+
+def test_a_group_is_deleted_once_nobody_is_in_it(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await make_topic(http, records=1)
+        async with Cluster(f"127.0.0.1:{node.kafka_port}") as cluster:
+            await Groups(cluster).commit("readers", {ORDERS: 1})
+            async with GroupConsumer(cluster, "busy", ["orders"], start="earliest") as consumer:
+                await consumer.poll()
+                busy = await http.call("DELETE", "/admin/groups/busy")
+                assert (busy.status, busy.json["code"]) == (409, "non_empty_group")
+                assert busy.json["message"] == "Group 'busy' has members: stop them first."
+        listed = (await http.get("/admin/groups")).json["groups"]
+        assert {one["group_id"] for one in listed} == {"busy", "readers"}
+        assert all("DELETE" in one["allowed"] for one in listed)
+        done = await http.call("DELETE", "/admin/groups/readers")
+        assert (done.status, done.json) == (200, {"group_id": "readers"})
+        listed = (await http.get("/admin/groups")).json["groups"]
+        assert {one["group_id"] for one in listed} == {"busy"}
+        gone = await http.call("DELETE", "/admin/groups/readers")
+        assert (gone.status, gone.json["code"]) == (404, "group_id_not_found")
+        assert gone.json["message"] == "There is no group 'readers'."
+
+    with_node(tmp_path, work)
+
+
+def test_an_upgrade_is_shown_and_finalized(tmp_path: Path) -> None:
+    """As in a cluster that release 0.1 founded: its level is the first."""
+
+    async def work(node: Node, http: Http) -> None:
+        state = node.parts.metadata.state
+        path = "/admin/upgrade/finalize"
+        done = (await http.get("/admin/upgrade")).json
+        assert (done["level"], done["can_finalize"]) == (LEVEL_LAST, False)
+        assert done["next_step"] == "there is nothing to finalize"
+        again = await http.post(path, {"level": LEVEL_LAST})
+        assert (again.status, again.json["code"]) == (409, "nothing_to_finalize")
+
+        state.level = LEVEL_FIRST
+        found = (await http.get("/admin/upgrade")).json
+        assert (found["level"], found["highest"], found["can_finalize"]) == (LEVEL_FIRST, LEVEL_LAST, True)
+        release = LEVELS[LEVEL_LAST][0]
+        assert found["nodes"] == [{"node_id": 1, "levels": [LEVEL_FIRST, LEVEL_LAST], "release": release}]
+        never = await http.post(path, {"level": LEVEL_LAST + 1})
+        assert (never.status, never.json["code"]) == (409, "invalid_update_version")
+
+        await node.parts.metadata.submit(
+            RegisterBroker(
+                broker_id=9,
+                incarnation=node.parts.services.new_uuid(),
+                endpoints={"kafka": Endpoint(host="127.0.0.1", port=1)},
+                fenced=True,
+            )
+        )
+        silent = (await http.get("/admin/upgrade")).json
+        assert (silent["highest"], silent["can_finalize"]) == (None, False)
+        assert silent["next_step"].startswith("node 9 does not answer")
+        assert silent["nodes"][1] == {"node_id": 9, "levels": None, "release": None}
+        refused = await http.post(path, {"level": LEVEL_LAST})
+        assert (refused.status, refused.json["code"]) == (409, "invalid_update_version")
+        assert "Broker 9 cannot be asked what it supports" in refused.json["message"]
+        assert state.level == LEVEL_FIRST
+
+        await node.parts.metadata.submit(UnregisterBroker(broker_id=9))
+        answer = {"before": LEVEL_FIRST, "level": LEVEL_LAST}
+        tried = await http.post(path, {"level": LEVEL_LAST, "dry_run": True})
+        assert tried.json == {**answer, "dry_run": True}
+        assert state.level == LEVEL_FIRST
+        assert (await http.post(path, {"level": LEVEL_LAST})).json == {**answer, "dry_run": False}
+        assert state.level == LEVEL_LAST
 
     with_node(tmp_path, work)
 

@@ -50,7 +50,7 @@ export function Chart({ title, series, format, least = 1 }) {
   const newest = Math.max(0, ...series.map((one) => one.points.at(-1)?.[0] ?? 0)) || Date.now();
   const data = aligned(series, newest - SPAN_S * 1000);
   usePlot(box, (width) => ({
-    width, height: HEIGHT, legend: { show: false }, padding: [8, 4, 0, 0],
+    width, height: HEIGHT, legend: { show: false }, padding: [8, 24, 0, 0],
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: {
       x: { range: (_, low, high) => (low === high ? [low - 15, high + 15] : [Math.min(low, high - 30), high]) },

@@ -47,11 +47,12 @@ export function Editor({ initial, tables, onRun, handle, onReady }) {
       const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
       const schema = new cm.Compartment();
       const byKeys = cm.keymap.of([...cm.closeBracketsKeymap, ...cm.completionKeymap, ...cm.historyKeymap, ...cm.defaultKeymap]);
-      const runKey = cm.Prec.highest(cm.keymap.of([{ key: "Mod-Enter", run: () => { run.current(); return true; } }]));
+      const closeCompletion = cm.completionKeymap.find((one) => one.key === "Escape").run;  // else what it offers stays above the result
+      const runKey = cm.Prec.highest(cm.keymap.of([{ key: "Mod-Enter", run: (at) => { closeCompletion(at); run.current(); return true; } }]));
       view.current = new cm.EditorView({
         root, parent: root,
         state: cm.EditorState.create({ doc: initial, extensions: [
-          runKey, cm.history(), cm.closeBrackets(), cm.bracketMatching(), cm.autocompletion({ selectOnOpen: false }), byKeys, cm.EditorView.lineWrapping,
+          runKey, cm.history(), cm.closeBrackets(), cm.bracketMatching(), cm.autocompletion({ selectOnOpen: false, icons: false }), byKeys, cm.EditorView.lineWrapping,
           schema.of(language(cm, tables)), theme(cm), cm.placeholder("SELECT * FROM orders ORDER BY timestamp DESC LIMIT 20"),
           cm.EditorView.contentAttributes.of({ "aria-label": "SQL", spellcheck: "false", autocapitalize: "off", "data-focus": "" }),
         ] }),

@@ -3,8 +3,10 @@
 import { html, render, useState } from "/console/vendor/preact.js";
 import { logIn } from "/console/api.js";
 
-const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-document.documentElement.dataset.theme = localStorage.getItem("chronik-theme") ?? (dark ? "dark" : "light");
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+const applyTheme = () => { document.documentElement.dataset.theme = localStorage.getItem("chronik-theme") ?? (scheme.matches ? "dark" : "light"); };
+scheme.addEventListener("change", applyTheme);
+applyTheme();
 
 function Login() {
   const [problem, setProblem] = useState(null);

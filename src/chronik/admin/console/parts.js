@@ -42,6 +42,8 @@ export const Problem = ({ error }) => error && html`<div class="error" role="ale
 export const Note = ({ kind = "", children }) => html`<div class="note ${kind}">${children}</div>`;
 // A sentence of the node's, with what stands between backticks as code.
 export const Sentence = ({ text }) => text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? html`<code key=${index}>${part}</code>` : part));
+// A name with dots, which breaks after these and not inside a word.
+export const Dotted = ({ text }) => html`<span class="mono dotted">${text.split(/(?<=[.])/).map((part, index) => html`${index > 0 && html`<wbr />`}${part}`)}</span>`;
 export const Command = ({ children }) => html`<pre class="command" tabindex="0">${children}</pre>`;
 
 export function Loading({ rows = 4 }) {

@@ -23,7 +23,7 @@ from chronik.admin.routes.docs import docs_page, openapi
 from chronik.admin.routes.doctor import doctor, doctor_node
 from chronik.admin.routes.explain import explain, explain_node
 from chronik.admin.routes.group_offsets import reset_offsets
-from chronik.admin.routes.groups import group_details, groups
+from chronik.admin.routes.groups import delete_group, group_details, groups
 from chronik.admin.routes.health import health, ready
 from chronik.admin.routes.keys import keys, make_key, revoke_key
 from chronik.admin.routes.logs import change_levels, levels
@@ -71,6 +71,7 @@ from chronik.admin.routes.session import log_in, log_out, session
 from chronik.admin.routes.sql import sql, sql_explain, sql_tables, sql_tables_posted
 from chronik.admin.routes.topics import create_topic, delete_topic, topic_details, topics
 from chronik.admin.routes.transactions import abort_here, abort_transaction, transactions
+from chronik.admin.routes.upgrade import finalize_upgrade, upgrade_status
 from chronik.admin.routes.verify import verify, verify_node, verify_status, verify_status_node
 from chronik.admin.routes.watermarks import watermarks
 
@@ -91,6 +92,8 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     reassign_plan,
     reassign,
     reassign_under_way,
+    upgrade_status,
+    finalize_upgrade,
     doctor,
     verify_status,
     verify,
@@ -108,6 +111,7 @@ ENDPOINTS: Final[tuple[HttpEndpoint, ...]] = (
     explain,
     groups,
     group_details,
+    delete_group,
     reset_offsets,
     transactions,
     abort_transaction,

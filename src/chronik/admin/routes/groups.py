@@ -6,12 +6,13 @@ import asyncio
 
 import msgspec
 
-from chronik.admin.endpoint import HttpCall, endpoint
+from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
+from chronik.admin.errors import HttpError
 from chronik.admin.needs import on_group
 from chronik.admin.visible import allowed_on
 from chronik.client.groups import Groups
 from chronik.client.offsets import LATEST, list_offsets
-from chronik.model import ChronikError, NodeId, TopicPartition
+from chronik.model import ChronikError, ErrorCode, NodeId, RequestError, TopicPartition
 from chronik.security.acls import Operation, ResourceType
 from chronik.server.gate import all_of, asks
 
@@ -55,6 +56,10 @@ class GroupList(msgspec.Struct, frozen=True):
     """Groups whose coordinator did not answer."""
 
 
+class GroupDeleted(msgspec.Struct, frozen=True):
+    group_id: str
+
+
 @endpoint(
     "GET",
     "/admin/groups",
@@ -93,6 +98,29 @@ async def groups(call: HttpCall) -> GroupList:
 async def group_details(call: HttpCall) -> GroupView:
     client = Groups(call.context.loopback.cluster())
     return await _describe(call, client, call.path["group_id"])
+
+
+@endpoint(
+    "DELETE",
+    "/admin/groups/{group_id}",
+    needs=on_group(Operation.DELETE),
+    summary="Delete a group that has no members, with the offsets that it committed",
+    answer=GroupDeleted,
+    access=HttpAccess.CHANGE,
+)
+async def delete_group(call: HttpCall) -> GroupDeleted:
+    group_id = call.path["group_id"]
+    try:
+        await Groups(call.context.loopback.cluster()).delete(group_id)
+    except RequestError as error:
+        if error.code is ErrorCode.non_empty_group:
+            raise HttpError(
+                409, error.code.name, f"Group {group_id!r} has members: stop them first."
+            ) from None
+        if error.code is ErrorCode.group_id_not_found:
+            raise HttpError(404, error.code.name, f"There is no group {group_id!r}.") from None
+        raise
+    return GroupDeleted(group_id)
 
 
 async def _describe(call: HttpCall, client: Groups, group_id: str) -> GroupView:

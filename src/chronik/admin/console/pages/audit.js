@@ -10,9 +10,9 @@ import { Table } from "/console/table.js";
 const PERIOD_MS = 5000;
 const COLUMNS = [
   { title: "Time", by: (one) => one.time_ms, show: (one) => html`<span class="mono nowrap">${time(one.time_ms)}</span>` },
-  { title: "Who", by: (one) => one.principal, show: (one) => html`<b>${one.principal || "?"}</b>` },
+  { title: "Who", by: (one) => one.principal, show: (one) => html`<b class="wrap">${one.principal || "?"}</b><div class="show-narrow wrap dim">${one.action} ${one.resource}</div>` },
   { title: "From", narrow: false, by: (one) => one.host, show: (one) => `${one.host}, ${one.door}` },
-  { title: "Action", by: (one) => one.action, show: (one) => one.action },
+  { title: "Action", narrow: false, by: (one) => one.action, show: (one) => one.action },
   { title: "Resource", narrow: false, by: (one) => one.resource, show: (one) => html`<span class="mono wrap">${one.resource}</span>` },
   { title: "Decision", by: (one) => one.allowed, show: (one) => html`<${Badge} kind=${one.allowed ? "ok" : "bad"}>${one.allowed ? "allowed" : "denied"}<//>${one.count > 1 && ` × ${count(one.count)}`}` },
 ];

@@ -5,7 +5,7 @@ import { call, get, post } from "/console/api.js";
 import { Confirm, Form, openDialog, toast } from "/console/dialogs.js";
 import { ago, bytes, count, counted, ms, short } from "/console/format.js";
 import { useLoad, useMay } from "/console/load.js";
-import { Badge, Card, Empty, Loaded, NodeBadge, Note, Page, html, stateOf } from "/console/parts.js";
+import { Badge, Card, Dotted, Empty, Loaded, NodeBadge, Note, Page, html, stateOf } from "/console/parts.js";
 import { Table } from "/console/table.js";
 
 const PERIOD_MS = 3000;
@@ -86,7 +86,7 @@ function LeftOut({ client }) {
 
 const PREFIX = "org.apache.kafka.";
 const VALUES = [
-  { title: "Metric", by: (one) => one.name, show: (one) => html`<span class="mono wrap">${one.name.startsWith(PREFIX) && html`<span class="faint">${PREFIX}</span>`}${one.name.startsWith(PREFIX) ? one.name.slice(PREFIX.length) : one.name}</span>` },
+  { title: "Metric", by: (one) => one.name, show: (one) => html`${one.name.startsWith(PREFIX) && html`<span class="faint"><${Dotted} text=${PREFIX} /></span>`}<${Dotted} text=${one.name.startsWith(PREFIX) ? one.name.slice(PREFIX.length) : one.name} />` },
   { title: "Of", narrow: false, show: (one) => html`<span class="mono dim wrap">${one.attributes.map(([key, value]) => `${key}=${value}`).join(", ")}</span>` },
   { title: "Value", num: true, by: (one) => one.value, show: (one) => html`<b>${one.count ? short(one.value / one.count) : short(one.value)}</b> <span class="dim">${one.unit}</span>` },
   { title: "Kind", narrow: false, by: (one) => one.kind, show: (one) => html`<span class="dim">${one.kind === "histogram" ? `mean of ${count(one.count)}` : one.is_delta ? "since the push before" : one.kind}</span>` },

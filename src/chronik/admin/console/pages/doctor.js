@@ -12,10 +12,10 @@ const KINDS = { wrong: "bad", warning: "warn", unknown: "", ok: "ok" };
 const whose = (one) => (one.node_id === null ? html`<${Badge}>cluster<//>` : html`<${NodeBadge} id=${one.node_id} />`);
 
 const COLUMNS = [
-  { title: "Check", by: (one) => one.check, show: (one) => html`<b>${one.check}</b>` },
+  { title: "Check", by: (one) => one.check, show: (one) => html`<b>${one.check}</b><div class="show-narrow wrap dim"><${Sentence} text=${one.message} /></div>` },
   { title: "Of", by: (one) => one.node_id, show: whose },
   { title: "State", by: (one) => one.state, show: (one) => html`<${Badge} kind=${KINDS[one.state]}>${one.state}<//>` },
-  { title: "What was seen", show: (one) => html`<span class="wrap"><${Sentence} text=${one.message} /></span>` },
+  { title: "What was seen", narrow: false, show: (one) => html`<span class="wrap"><${Sentence} text=${one.message} /></span>` },
 ];
 
 export function Doctor() {

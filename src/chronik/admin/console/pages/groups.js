@@ -1,9 +1,9 @@
 // Consumer groups: who reads, how far behind, how that went lately; and where a group goes on reading.
 
 import { useEffect, useState } from "/console/vendor/preact.js";
-import { groupPath, post } from "/console/api.js";
+import { groupPath, post, remove } from "/console/api.js";
 import { Chart, Spark } from "/console/chart.js";
-import { Form, openDialog, toast } from "/console/dialogs.js";
+import { Confirm, Form, openDialog, toast } from "/console/dialogs.js";
 import { count, counted, groupHref, short, topicHref } from "/console/format.js";
 import { live, refreshAgain } from "/console/live.js";
 import { liveState, useGroups } from "/console/load.js";
@@ -47,9 +47,7 @@ export function Group({ id }) {
   useGroups();
   const state = groupsState();
   const found = live.groups?.groups?.find((one) => one.group_id === id);
-  const mayReset = found?.allowed.includes("READ");
-  const actions = mayReset && html`<button type="button" class="small" disabled=${found.members.length > 0} title=${found.members.length ? "Only while nobody is in the group" : undefined}
-    onClick=${() => openDialog(html`<${Reset} group=${found} />`)}>Reset offsets…</button>`;
+  const actions = found && html`<${Actions} group=${found} />`;
   return html`<${Page} title=${id} crumb=${{ name: "Groups", href: "#/groups" }} actions=${actions} state=${stateOf(state, () => !found)}
     sub=${found && html`<span class="row"><${Badge} kind=${kindOf(found.state)}>${found.state}<//><${Badge}>${found.group_type}${found.assignor ? `, ${found.assignor}` : ""}<//><${Badge}>coordinator ${found.coordinator}<//></span>`}>
     <${Loaded} of=${state} isEmpty=${() => !found} empty=${html`<${Empty} title="This group is not there">It is gone, or its coordinator does not answer: <a href="#/groups">all groups</a>.<//>`}>
@@ -57,6 +55,30 @@ export function Group({ id }) {
         <${Chart} title="Lag" format=${short} series=${[{ name: "records", color: "--n2", points: live.groupLag.get(id) ?? [] }]} />
         <${Partitions} group=${found} /><${Members} group=${found} /></div>`}<//>
   <//>`;
+}
+
+// What needs a group that nobody is in says so, rather than be away.
+function Actions({ group }) {
+  const may = (operation) => group.allowed.includes(operation);
+  const isBusy = group.members.length > 0;
+  if (!may("READ") && !may("DELETE")) return null;
+  return html`
+    ${isBusy && html`<span class="dim">Stop its ${group.members.length === 1 ? "member" : "members"} to change it.</span>`}
+    ${may("READ") && html`<button type="button" class="small" disabled=${isBusy} onClick=${() => openDialog(html`<${Reset} group=${group} />`)}>Reset offsets…</button>`}
+    ${may("DELETE") && html`<button type="button" class="danger small" disabled=${isBusy} onClick=${() => openDialog(html`<${Delete} group=${group} />`)}>Delete…</button>`}`;
+}
+
+function Delete({ group }) {
+  const id = group.group_id;
+  const run = async () => {
+    await remove(groupPath(id));
+    toast(`Group ${id} deleted`);
+    location.hash = "#/groups";
+    await refreshAgain();
+  };
+  return html`<${Confirm} title=${`Delete group ${id}?`} action="Delete" typed=${id} what="group's name" run=${run}>
+    The offsets that it committed in ${counted(group.partitions.length, "partition")} are forgotten, and this cannot be undone. No record is deleted:
+    consumers that join under this name begin where their <code>auto.offset.reset</code> says.<//>`;
 }
 
 function Partitions({ group }) {
@@ -76,7 +98,7 @@ function Partitions({ group }) {
 const MEMBERS = [
   { title: "Client", by: (one) => one.client_id, show: (one) => one.client_id },
   { title: "Member", narrow: false, show: (one) => html`<span class="mono">${one.member_id}</span>` },
-  { title: "Host", by: (one) => one.host, show: (one) => html`<span class="mono">${one.host}</span>` },
+  { title: "Host", by: (one) => one.host, show: (one) => html`<span class="mono">${one.host.replace(/^\//, "")}</span>` },
   { title: "Partitions", num: true, by: (one) => one.partition_count, show: (one) => one.partition_count },
 ];
 const Members = ({ group }) => html`<${Card} title="Members" flush>${group.members.length

@@ -51,8 +51,8 @@ export function Moves({ topic = "" }) {
       </form>`}
       <${Problem} error=${plan.error} />
       ${plan.moves && html`<${Plan} moves=${plan.moves} begin=${begin} />`}
-      <${Loaded} of=${moving} isEmpty=${(answer) => answer.moves.length === 0} empty=${html`<${Empty} title="Nothing is on the move">${may ? "Make a plan above: it is shown before anything moves." : null}<//>`}>
-        ${(answer) => html`<${UnderWay} moves=${answer.moves} may=${may} reload=${moving.reload} />`}<//>
+      ${!(plan.moves && moving.value?.moves.length === 0) && html`<${Loaded} of=${moving} isEmpty=${(answer) => answer.moves.length === 0} empty=${html`<${Empty} title="Nothing is on the move">${may ? "Make a plan above: it is shown before anything moves." : null}<//>`}>
+        ${(answer) => html`<${UnderWay} moves=${answer.moves} may=${may} reload=${moving.reload} />`}<//>`}
     </div>
   <//>`;
 }

@@ -8,6 +8,7 @@ import { live, refreshAgain } from "/console/live.js";
 import { liveState, useLive, useLoad, useMay } from "/console/load.js";
 import { Badge, Dot, Loaded, NodeBadge, Page, html, stateOf } from "/console/parts.js";
 import { isUp } from "/console/pages/overview.js";
+import { Release } from "/console/pages/release.js";
 import { Table } from "/console/table.js";
 
 const MOVING_MS = 610_000;
@@ -24,9 +25,8 @@ export function Nodes() {
     { title: "Kafka", narrow: false, show: (one) => html`<span class="mono">${one.endpoints.kafka}</span>` },
     ...(live.cluster?.nodes.some((one) => one.rack) ? [{ title: "Rack", narrow: false, by: (one) => one.rack, show: (one) => one.rack ?? "–" }] : []),
     { title: "Metadata", narrow: false, by: roleOf, show: (one) => roleOf(one) ?? "–" },
-    { title: "Leads", num: true, by: (one) => one.leader_count, show: (one) => count(one.leader_count) },
+    { title: "Leads", num: true, narrow: false, by: (one) => one.leader_count, show: (one) => count(one.leader_count) },
     { title: "Replicas", num: true, by: (one) => one.replica_count, show: (one) => html`${count(one.replica_count)}${one.isr_count < one.replica_count && html` <${Badge} kind="warn">${one.replica_count - one.isr_count} out of sync<//>`}` },
-    { title: "Version", narrow: false, by: (one) => statusOf(one)?.version, show: (one) => statusOf(one)?.version ?? "–" },
     { title: "Memory", num: true, narrow: false, by: (one) => statusOf(one)?.resident_bytes, show: (one) => bytes(statusOf(one)?.resident_bytes) },
     { title: "Up", num: true, narrow: false, by: (one) => statusOf(one)?.up_seconds, show: (one) => (statusOf(one) ? duration(statusOf(one).up_seconds) : "–") },
     ...(may ? [{ title: "", show: (one) => html`<${Actions} node=${one} />` }] : []),
@@ -36,7 +36,8 @@ export function Nodes() {
       <button type="button" onClick=${() => openDialog(html`<${Rebalance} />`)}>Rebalance…</button>
       <button type="button" class="primary" onClick=${() => openDialog(html`<${Add} />`)}>Add a node…</button>`}>
     <${Loaded} of=${state}>${() => html`<div class="stack"><div class="card flush live"><${Table} label="Nodes" columns=${columns} rows=${live.cluster.nodes} keyOf=${(one) => one.node_id} sortBy=${0} /></div>
-      ${live.cluster.nodes.length === 1 && html`<div class="note">This node is a cluster by itself. Start it with <code>--peers</code> to add others, and records can have replicas.</div>`}</div>`}<//>
+      ${live.cluster.nodes.length === 1 && html`<div class="note">This node is a cluster by itself. Start it with <code>--peers</code> to add others, and records can have replicas.</div>`}
+      <${Release} /></div>`}<//>
   <//>`;
 }
 

@@ -67,7 +67,8 @@ function NodeCard({ node, live }) {
     <div class="title"><${Dot} kind=${up ? "ok" : "bad"} />Node ${node.node_id}<span class="grow"></span>
       ${node.is_controller && html`<${Badge} kind="accent" title="Leads the metadata log">controller<//>`}
       ${node.is_this && html`<${Badge}>this one<//>`}${!up && html`<${Badge} kind="bad">down<//>`}</div>
-    <div class="mono dim">${node.endpoints.kafka ?? ""}${node.rack ? `, rack ${node.rack}${shardOf(live, node)}` : ""}</div>
+    <div class="row"><span class="mono dim">${node.endpoints.kafka ?? ""}${node.rack ? `, rack ${node.rack}${shardOf(live, node)}` : ""}</span>
+      <span class="grow"></span>${up && html`<span title="bytes in"><${Spark} points=${rates} color=${nodeColor(node.node_id)} /></span>`}</div>
     ${up && status ? html`
       <dl class="facts">
         <${Fact} label="in">${last ? `${bytes(last[1])}/s` : "–"}<//><${Fact} label="out">${last ? `${bytes(last[2])}/s` : "–"}<//><${Fact} label="requests">${last ? `${short(last[3])}/s` : "–"}<//>
@@ -76,8 +77,7 @@ function NodeCard({ node, live }) {
       </dl>
       <div class="row"><span class="dim">leads ${node.leader_count} of ${node.replica_count}</span>
         <div class="bar grow" title="leaders, against the node that leads most"><i style=${{ width: `${(node.leader_count / most) * 100}%`, background: nodeColor(node.node_id) }}></i></div>
-        ${node.isr_count < node.replica_count ? html`<${Badge} kind="warn">${node.replica_count - node.isr_count} out of sync<//>` : html`<${Badge} kind="ok">in sync<//>`}
-        <${Spark} points=${rates} color=${nodeColor(node.node_id)} /></div>`
+        ${node.isr_count < node.replica_count ? html`<${Badge} kind="warn">${node.replica_count - node.isr_count} out of sync<//>` : html`<${Badge} kind="ok">in sync<//>`}</div>`
     : html`<div>${report?.problem ?? "The cluster does not hear from this node."}</div>`}
   </article>`;
 }

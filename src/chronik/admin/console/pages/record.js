@@ -128,8 +128,8 @@ function client({ client: who, batch }) {
 const REPLICAS = [
   { title: "Replica", show: (one) => html`<${NodeBadge} id=${one.node_id} />` },
   { title: "Role", show: (one) => html`<${Badge} kind=${one.is_leader ? "accent" : one.is_in_sync ? "ok" : "warn"}>${one.is_leader ? "leader" : one.is_in_sync ? "in sync" : "not in sync"}<//>` },
-  { title: "This record", show: (one) => (one.facts ? one.has : one.problem) },
-  { title: "Had it", show: (one) => when(one.acknowledged) },
+  { title: "This record", show: (one) => html`${one.facts ? one.has : one.problem}<div class="show-narrow dim">${when(one.acknowledged)}</div>` },
+  { title: "Had it", narrow: false, show: (one) => when(one.acknowledged) },
   { title: "Start", num: true, narrow: false, show: (one) => count(one.facts?.log_start_offset) },
   { title: "End", num: true, narrow: false, show: (one) => count(one.facts?.log_end_offset) },
   { title: "Durable to", num: true, narrow: false, show: (one) => count(one.facts?.durable_end_offset) },

@@ -71,7 +71,7 @@ function Hint({ some }) {
 
 function Status({ found: { answer, from, size, took, isBusy }, run }) {
   const total = answer?.hits.total.value, shards = answer?._shards;
-  return html`<div class="row status"><span class="dim" role="status">${isBusy ? "Searching…" : answer && `${count(total)} ${total === 1 ? "hit" : "hits"} in ${ms(answer.took)} (${ms(took)} with the way here)`}</span>
+  return html`<div class="row status"><span class="dim" role="status">${isBusy ? "Searching…" : answer && `${count(total)} ${total === 1 ? "hit" : "hits"} in ${ms(answer.took)} (${ms(took)} until shown here)`}</span>
     ${shards?.failed > 0 && html`<${Badge} kind="bad">${shards.failed} of ${shards.total} partitions did not answer<//>`}
     ${answer?.lag > 0 && html`<${Badge} kind="warn">${count(answer.lag)} records not indexed yet<//>`}<span class="grow"></span>
     ${answer && from > 0 && html`<button type="button" onClick=${() => run(Math.max(0, from - size))}>Back</button>`}

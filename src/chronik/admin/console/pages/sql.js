@@ -68,7 +68,7 @@ function Body() {
       <div class="stack"><${Editor} initial=${queries[0] ?? ""} tables=${known} onRun=${run} handle=${editor} />
         <div class="row"><button type="button" class="primary" disabled=${isBusy} onClick=${run}>Run</button>
           <button type="button" disabled=${isBusy} onClick=${explain}>Explain</button><button type="button" disabled=${isBusy} onClick=${csv}>Save as CSV</button>
-          ${queries.length > 0 && html`<select aria-label="Earlier queries" value="" onChange=${(event) => { editor.current?.set(event.target.value); event.target.value = ""; }}><option value="">Earlier…</option>
+          ${queries.length > 0 && html`<select class="earlier" aria-label="Earlier queries" value="" onChange=${(event) => { editor.current?.set(event.target.value); event.target.value = ""; }}><option value="">Earlier…</option>
             ${queries.map((one) => html`<option key=${one} value=${one}>${one.replaceAll(/\s+/g, " ").slice(0, 60)}</option>`)}</select>`}
           <span class="grow"></span><span class="dim hide-narrow">Ctrl+Enter runs, Ctrl+Space completes</span><span class="dim" role="status">${isBusy ? "Running…" : status(out)}</span></div>
         <${Output} out=${out} isEmpty=${tables.value !== null && known.length === 0} /></div></div>

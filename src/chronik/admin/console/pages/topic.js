@@ -7,7 +7,7 @@ import { Confirm, Form, openDialog, toast } from "/console/dialogs.js";
 import { bytes, count, counted, short, topicHref } from "/console/format.js";
 import { lastRate, live, refreshAgain } from "/console/live.js";
 import { liveState, useLive, useLoad, useMay } from "/console/load.js";
-import { Badge, Empty, Loaded, NodeBadge, Page, Tabs, html } from "/console/parts.js";
+import { Badge, Dotted, Empty, Loaded, NodeBadge, Page, Tabs, html } from "/console/parts.js";
 import { Messages } from "/console/pages/messages.js";
 import { Produce } from "/console/pages/produce.js";
 import { Table } from "/console/table.js";
@@ -108,7 +108,7 @@ function Config({ name, may }) {
     }
   };
   const columns = [
-    { title: "Config", by: (one) => one.name, show: (one) => html`<span class="row"><span class="mono">${one.name}</span>${one.is_set && html`<${Badge} kind="accent">set here<//>`}</span>` },
+    { title: "Config", by: (one) => one.name, show: (one) => html`<span class="row"><${Dotted} text=${one.name} />${one.is_set && html`<${Badge} kind="accent">set here<//>`}</span>` },
     { title: "Value", show: (one) => html`<input class="mono" value=${one.value} aria-label=${one.name} size="20" readonly=${!may("ALTER_CONFIGS")} onChange=${(event) => save(one.name, event.target.value)} />` },
     { title: "What it does", narrow: false, show: (one) => html`<span class="dim">${one.doc}</span>` },
     { title: "", show: (one) => one.is_set && may("ALTER_CONFIGS") && html`<button class="small" type="button" onClick=${() => save(one.name, null)}>Default</button>` },

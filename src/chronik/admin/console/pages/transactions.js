@@ -13,6 +13,7 @@ const PERIOD_MS = 5000;
 const OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"];
 
 const isLate = (one) => one.started_ms !== null && Date.now() - one.started_ms > one.timeout_ms;
+const openFor = (one) => (one.started_ms === null ? null : duration((Date.now() - one.started_ms) / 1000));
 const stateBadge = (one) => html`<${Badge} kind=${!OPEN.includes(one.state) ? "" : isLate(one) ? "bad" : "accent"}>${one.state}<//>`;
 
 export function Transactions() {
@@ -24,8 +25,8 @@ export function Transactions() {
     What it wrote is given up, and its producer ${one.producer_id} is fenced: if it still runs, its next write fails.<//>`);
   const columns = [
     { title: "Transactional id", by: (one) => one.transactional_id, show: (one) => html`<span class="name">${one.transactional_id}</span>` },
-    { title: "State", by: (one) => one.state, show: stateBadge },
-    { title: "Open for", num: true, by: (one) => -(one.started_ms ?? 0), show: (one) => (one.started_ms === null ? "–" : duration((Date.now() - one.started_ms) / 1000)) },
+    { title: "State", by: (one) => one.state, show: (one) => html`${stateBadge(one)}<div class="show-narrow dim">${openFor(one)}</div>` },
+    { title: "Open for", num: true, narrow: false, by: (one) => -(one.started_ms ?? 0), show: (one) => openFor(one) ?? "–" },
     { title: "Timeout", num: true, narrow: false, by: (one) => one.timeout_ms, show: (one) => (one.timeout_ms === null ? "–" : duration(one.timeout_ms / 1000)) },
     { title: "Producer", num: true, narrow: false, by: (one) => one.producer_id, show: (one) => one.producer_id },
     { title: "Partitions", narrow: false, show: (one) => html`<span class="mono">${one.partitions.slice(0, 4).join(", ")}${one.partitions.length > 4 ? ` and ${one.partitions.length - 4} more` : ""}</span>` },
