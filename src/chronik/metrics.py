@@ -430,7 +430,7 @@ _TABLE: Final = (
     Metric(
         "chronik_schema_registry_processes_total",
         "counter",
-        "Schemas that were too large or too dear for the node's event loop and judged in a process.",
+        "Schemas that were too large or too expensive for the node's event loop and judged in a process.",
     ),
     Metric(
         "chronik_metadata_bytes",

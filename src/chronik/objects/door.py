@@ -47,7 +47,7 @@ class _SourceFailed(Exception):
         self.error = error
 
 
-class _Lane:
+class _CallLimit:
     """Calls of one kind: so many at a time, and so many behind them."""
 
     def __init__(self, calls_max: int) -> None:
@@ -84,8 +84,8 @@ class ObjectDoor:
         self._store = store
         self._rng = rng
         self._timeout_s = timeout_s
-        self._reads = _Lane(reads_max)
-        self._writes = _Lane(writes_max)
+        self._reads = _CallLimit(reads_max)
+        self._writes = _CallLimit(writes_max)
         self.stats = ObjectStats()
 
     @property
