@@ -193,4 +193,4 @@ async def _ask_once(call: HttpCall, wanted: RegistryCall, *, is_question: bool) 
     try:
         return msgspec.convert(answer, RegistryAnswer)
     except msgspec.ValidationError as error:
-        raise ChronikError(f"node {leader} answers something else: {error}") from None
+        raise ChronikError(f"node {leader} sent an answer that cannot be read: {error}") from None

@@ -415,7 +415,7 @@ class GroupShard:
             return
         gone = group.advance(now_ms=self.now_ms())
         if gone:
-            log.info("group %s: members %s were not heard of in time", group_id, ", ".join(gone))
+            log.info("group %s: members %s sent no heartbeat in time", group_id, ", ".join(gone))
             dirty = set(group.dirty)
             group.dirty.clear()
 
