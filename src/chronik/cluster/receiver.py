@@ -48,7 +48,7 @@ class RaftReceiver:
         known: KnownNodes,
         status: Callable[[], bytes],
     ) -> None:
-        """`status` is sent to any peer that asks for it."""
+        """`status` makes the answer for a peer that asks for this node's status."""
         self._node_id = node_id
         self._transport = transport
         self._raft = raft

@@ -346,7 +346,7 @@ class GroupShard:
             offsets.end_transaction(producer_id, commit=commit)
 
     def account(self, group_id: str) -> None:
-        """The group changed: count anew what it takes."""
+        """Count again what a group takes, since it changed."""
         group = self.groups.get(group_id)
         size = 0 if group is None else group.size_bytes()
         self._group_bytes.add(size - self._sizes.pop(group_id, 0))
