@@ -282,7 +282,8 @@ class Links:
     wal_port: Acceptor
     raft_port: Acceptor
     public_key: bytes
-    """What this node registers with, so that no other can pass for it; empty if nodes have no secret."""
+    """The key that this node registers with, so that no other node can pretend to be it; empty if nodes have
+    no secret."""
     sign: Callable[[bytes], bytes] | None
     """Signs with the private half of that key."""
     cluster_id: str | None

@@ -46,7 +46,7 @@ class Budgets:
 
 
 def budgets(limit: int | None) -> Budgets:
-    """The parts of a limit; those of 5 GiB and more, or of none, are the defaults.
+    """The shares of a limit. A limit of 5 GiB or more, or no limit, gives the defaults.
 
     The floors keep a node working: a request of the largest size must not look stalled (twice 64 MiB), a few
     pieces of 4 MiB must be under way from an object store, and the search process needs half a gibibyte to

@@ -83,7 +83,8 @@ class ServerStats:
     received_bytes: int = 0
     sent_bytes: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """Connections that were closed at once, by which limit they met: all of them, or those of an address."""
+    """Connections that were closed at once, by the limit that was reached: for all connections, or for one
+    address."""
     held_back: int = 0
     """How often a socket was not read because the node had enough to do."""
     held_back_seconds: float = 0.0
@@ -430,7 +431,7 @@ _TABLE: Final = (
     Metric(
         "chronik_schema_registry_processes_total",
         "counter",
-        "Schemas that were too large or too dear for the node's event loop and judged in a process.",
+        "Schemas that were too large or too expensive for the node's event loop and judged in a process.",
     ),
     Metric(
         "chronik_metadata_bytes",

@@ -59,7 +59,7 @@ NodeId: TypeAlias = int
 Int16: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Numbers in JSON from outside, which may be any; Kafka's fields hold so many bits."""
+"""Numbers from JSON can be of any size; Kafka's fields hold this many bits."""
 
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1
@@ -227,7 +227,7 @@ class Limits:
     """Bytes held for peers that do not go on: half a frame, or answers they do not read. Beyond it those
     connections go that have kept the node waiting longest."""
     response_bytes_max: int = 55 * 1024 * 1024
-    """A fetch response is never larger, whatever the client asks for (Kafka: fetch.max.bytes)."""
+    """A fetch response is never larger than this, whatever the client asks for (Kafka: fetch.max.bytes)."""
     decompressed_bytes_max: int = 64 * 1024 * 1024
     """What the records of one batch may become when they are decompressed; a few kilobytes can hold
     gigabytes."""

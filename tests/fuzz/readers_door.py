@@ -161,7 +161,7 @@ def _scan(data: bytes) -> None:
     from chronik.columns.scanner import COLUMN_TYPES, RecordWindow, Scanner
     from chronik.model import TopicPartition
     from chronik.query.column_reader import ColumnReader
-    from chronik.query.skipping import Skipped
+    from chronik.query.unreadable_records import Skipped
     from chronik.records.reader import read_all_records
 
     def scan() -> None:

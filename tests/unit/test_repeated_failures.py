@@ -240,7 +240,7 @@ async def test_keys_that_cannot_be_read(
     assert len(told(caplog, "the keys for OAuth tokens cannot be read")) == 1
 
 
-async def test_a_pattern_that_has_become_too_dear(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pattern_that_has_become_too_expensive(caplog: pytest.LogCaptureFixture) -> None:
     matching = TopicMatching(cast("Any", dict))
     work = PatternWork(regex="(", topics={"orders": None}, fresh=frozenset({"orders"}), kept=frozenset())
     for _ in range(5):

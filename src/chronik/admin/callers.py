@@ -212,7 +212,7 @@ class Callers:
             if self._settings.admin_api_key is None:
                 return None
             self._require_room(host)
-            raise AuthenticationFailed("a password, where nobody has one")
+            raise AuthenticationFailed("a password, but this node takes none")
         try:
             name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
@@ -236,7 +236,7 @@ class Callers:
         """
         authenticator = self._security.authenticator
         if authenticator is None:
-            raise AuthenticationFailed("a password, where nobody has one")
+            raise AuthenticationFailed("a password, but this node takes none")
         credential = authenticator.plain_credential(name)
         digest = hmac.digest(self._salt, f"{name}\0{password}".encode(), "sha256")
         if self._right.get(digest) == credential:

@@ -65,7 +65,7 @@ class ClientView(msgspec.Struct, frozen=True, kw_only=True):
     values_kept: int
     """How many values the node has; those that are not here come if `instance_id` asks for this client."""
     values_dropped: int
-    """Further values that were pushed and are kept nowhere; at least so many."""
+    """A lower bound of how many further values were pushed that are not kept."""
     values_bytes: int
     """What the values take where they are kept."""
 

@@ -93,7 +93,7 @@ def understood(node_id: NodeId, answer: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise Unavailable(f"node {node_id} answers something else: {error}") from None
+        raise Unavailable(f"node {node_id} sent an answer that cannot be read: {error}") from None
 
 
 async def request_json(

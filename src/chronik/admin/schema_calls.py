@@ -54,12 +54,12 @@ SECONDS: Final = 20.0
 AGAIN_SECONDS: Final = 0.1
 """How soon the registry is asked again that is about to move to another node."""
 _ONCE_ONLY: Final = frozenset({"delete_subject", "delete_version", "delete_config", "delete_mode"})
-"""Changes of which a second try would say that there is nothing to change."""
+"""Changes that would find nothing left to change if they were tried a second time."""
 _SUFFIXES: Final = ("-key", "-value")
 
 
 def topic_of(subject: str) -> str:
-    """The topic whose rights are those of a subject."""
+    """The topic whose ACLs decide about a subject."""
     for suffix in _SUFFIXES:
         if subject.endswith(suffix) and len(subject) > len(suffix):
             return subject.removesuffix(suffix)
@@ -193,4 +193,4 @@ async def _ask_once(call: HttpCall, wanted: RegistryCall, *, is_question: bool) 
     try:
         return msgspec.convert(answer, RegistryAnswer)
     except msgspec.ValidationError as error:
-        raise ChronikError(f"node {leader} answers something else: {error}") from None
+        raise ChronikError(f"node {leader} sent an answer that cannot be read: {error}") from None

@@ -106,8 +106,8 @@ def check(
 ) -> Verdict:
     """`durable_acks`: with which acks an acknowledged record may never be lost.
 
-    `damaged` are partitions of which a node said that its disk lost records: those may be missing. `losable`
-    says from when to when records were sent that a power cut may have taken from a relaxed topic.
+    `damaged` names partitions whose records may be missing, since a node said that its disk lost some.
+    `losable` says from when to when records were sent that a power cut may have taken from a relaxed topic.
     """
     verdict = Verdict()
     partitions: dict[TopicPartition, _Partition] = {}

@@ -81,7 +81,7 @@ class Cleaner:
         self._compactor = Compactor(store, now_ms=now_ms, pace=lambda: config().pace, stats=self.stats)
         self._tasks = Tasks("cleaner")
         self._undated: set[TopicPartition] = set()
-        """Partitions of which the log says that some segments have no timestamp to judge them by."""
+        """Partitions whose segments without a usable timestamp were logged already."""
         self._failing: dict[str, dict[TopicPartition, str]] = {}
         """Last error logged per (task, partition), so that a failure that repeats is logged once."""
 

@@ -50,7 +50,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which names are moved: regular expressions, of which one has to match the whole name."""
+    """Regular expressions for the names that are moved: one of them has to match the whole name."""
 
     patterns: tuple[str, ...]
     excluded: tuple[str, ...]

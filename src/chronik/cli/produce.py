@@ -119,7 +119,7 @@ def produce(
 def acks_and_codec(acks: str, compression: str) -> tuple[int, int]:
     """What a client sends for these words."""
     if acks not in _ACKS:
-        raise CommandFailed(f"--acks {acks!r} means nothing: write 0, 1 or all")
+        raise CommandFailed(f"--acks {acks!r} is not valid: write 0, 1 or all")
     if compression not in _CODECS:
         raise CommandFailed(f"--compression {compression!r} is not known: {', '.join(_CODECS)} are")
     return _ACKS[acks], Compression.named(compression)

@@ -97,7 +97,7 @@ class Verification:
     # --- checkpoint ----------------------------------------------------------------------------------
 
     def _checkpoints(self) -> tuple[Checkpoint | None, Checkpoint | None]:
-        """The newest and the former one; None where there is none that can be read."""
+        """The newest and the former checkpoint; None for one that cannot be read."""
         paths = [self._root / name for name in (checkpoints.FILE_NAME, checkpoints.FORMER_NAME)]
         found = [checkpoints.decode(path.read_bytes()) if path.exists() else None for path in paths]
         self.file_count += sum(path.exists() for path in paths)

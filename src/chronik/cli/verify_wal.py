@@ -187,7 +187,8 @@ class WalCheck:
                 replay.end_max = max(replay.end_max, header.offset)
 
     def _look_for_holes(self, path: Path, number: int, first: int | None, *, is_cut_back: bool) -> None:
-        """`number` is that of the file before, or -1; `first` the first sequence number in this one."""
+        """`number` is the number of the file before, or -1; `first` is the first sequence number in this
+        file."""
         follows = int(path.stem)
         missing = path.with_name(f"{follows - 1:012d}.wal")
         what = ""

@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         try:
             return schema.decode_response(api_key, version, frame)[1]
         except PeerError as error:
-            self._condemn(f"{self.address} sent an answer that makes no sense: {error}")
+            self._condemn(f"{self.address} sent an answer that cannot be read: {error}")
             raise
 
     async def _log_in(self, login: Login) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a group, of whatever type it is. Values only."""
+"""What nodes tell about a group of any type. Values only."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Login:
     password: str = field(default="", repr=False)
     """The password, or the token of OAUTHBEARER."""
     by_token: bool = False
-    """The name and password are those of a delegation token."""
+    """Whether name and password are those of a delegation token."""
     sign: Sign | None = field(default=None, repr=False, compare=False)
     """Signs with the key of the node, or of the client of a node, whose login this is."""
     warrant: bytes = field(default=b"", repr=False)

@@ -150,7 +150,7 @@ class Producer:
             raise failure
 
     async def settle(self) -> None:
-        """Wait as `flush` does, whatever became of the records."""
+        """Wait until no record is under way, like `flush`, but ignore failures."""
         await self._sender.idle()
         self._failure = None
 

@@ -60,8 +60,8 @@ class Retry:
     async def pause(self, error: Exception) -> None:
         """Wait before the next attempt, or raise `error` when there is no time for one.
 
-        Once any attempt went unanswered, or may have been carried out, so may the operation as a whole,
-        whatever became of the last attempt.
+        The operation as a whole may have been carried out once any attempt got no answer or may have
+        succeeded, even if the last one failed.
         """
         if isinstance(error, Unanswered):
             self._unanswered = error

@@ -65,7 +65,7 @@ class PartitionQueue:
 
 
 @dataclass(slots=True, eq=False)
-class _Parcel:
+class _QueuedBatch:
     tp: TopicPartition
     data: bytes | bytearray
     done: asyncio.Future[int]
@@ -90,7 +90,7 @@ class Sender:
         self._transaction = transaction
         self._loop = asyncio.get_running_loop()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._outbox: dict[NodeId, list[_Parcel]] = {}
+        self._outbox: dict[NodeId, list[_QueuedBatch]] = {}
         self._tasks = Tasks("producer")
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
@@ -151,12 +151,12 @@ class Sender:
         if batch.encoded is None:
             batch.encoded = self._encode(queue, batch)
         leader_id = await self._cluster.leader(queue.tp)
-        parcel = _Parcel(queue.tp, batch.encoded, self._loop.create_future())
+        one = _QueuedBatch(queue.tp, batch.encoded, self._loop.create_future())
         outbox = self._outbox.setdefault(leader_id, [])
         if not outbox:
             self._loop.call_soon(self._dispatch, leader_id)
-        outbox.append(parcel)
-        return await parcel.done
+        outbox.append(one)
+        return await one.done
 
     def _identify(self, queue: PartitionQueue, identity: ProducerIdentity) -> None:
         """Sequences start at 0 with every id and epoch."""
@@ -184,19 +184,19 @@ class Sender:
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     def _dispatch(self, node_id: NodeId) -> None:
-        parcels = self._outbox.pop(node_id, [])
-        while parcels:
+        queued = self._outbox.pop(node_id, [])
+        while queued:
             size, count = 0, 0
-            while count < len(parcels) and (count == 0 or size < _REQUEST_BYTES_MAX):
-                size += len(parcels[count].data)
+            while count < len(queued) and (count == 0 or size < _REQUEST_BYTES_MAX):
+                size += len(queued[count].data)
                 count += 1
-            self._tasks.spawn(self._send(node_id, parcels[:count]), f"a request to node {node_id}")
-            parcels = parcels[count:]
+            self._tasks.spawn(self._send(node_id, queued[:count]), f"a request to node {node_id}")
+            queued = queued[count:]
 
-    async def _send(self, node_id: NodeId, parcels: list[_Parcel]) -> None:
-        by_topic: dict[str, list[_Parcel]] = {}
-        for parcel in parcels:
-            by_topic.setdefault(parcel.tp.topic, []).append(parcel)
+    async def _send(self, node_id: NodeId, queued: list[_QueuedBatch]) -> None:
+        by_topic: dict[str, list[_QueuedBatch]] = {}
+        for one in queued:
+            by_topic.setdefault(one.tp.topic, []).append(one)
         transaction = self._transaction
         api = PRODUCE if transaction is None else PRODUCE_TRANSACTIONAL
         fields = {
@@ -206,9 +206,7 @@ class Sender:
             "topic_data": [
                 {
                     "name": topic,
-                    "partition_data": [
-                        {"index": parcel.tp.partition, "records": parcel.data} for parcel in group
-                    ],
+                    "partition_data": [{"index": one.tp.partition, "records": one.data} for one in group],
                 }
                 for topic, group in by_topic.items()
             ],
@@ -217,26 +215,26 @@ class Sender:
         try:
             if self._acks == 0:
                 await (await self._cluster.connection(node_id)).post(PRODUCE, fields)
-                results = {parcel.tp: -1 for parcel in parcels}
+                results = {one.tp: -1 for one in queued}
             else:
                 results = _results(await self._cluster.send(node_id, api, fields))
         except ChronikError as error:
             self._cluster.forget_leaders(by_topic)
-            results = {parcel.tp: error for parcel in parcels}
+            results = {one.tp: error for one in queued}
         finally:
-            self._hand_out(parcels, results)
+            self._hand_out(queued, results)
 
-    def _hand_out(self, parcels: list[_Parcel], results: dict[TopicPartition, int | Exception]) -> None:
-        for parcel in parcels:
-            result = results.get(parcel.tp, Unanswered(f"no result came for {parcel.tp}"))
+    def _hand_out(self, queued: list[_QueuedBatch], results: dict[TopicPartition, int | Exception]) -> None:
+        for one in queued:
+            result = results.get(one.tp, Unanswered(f"no result came for {one.tp}"))
             if isinstance(result, RequestError) and result.code.retriable:
-                self._cluster.forget_leaders([parcel.tp.topic])
-            if parcel.done.done():
+                self._cluster.forget_leaders([one.tp.topic])
+            if one.done.done():
                 continue
             if isinstance(result, Exception):
-                parcel.done.set_exception(result)
+                one.done.set_exception(result)
             else:
-                parcel.done.set_result(result)
+                one.done.set_result(result)
 
 
 def _results(response: ProduceResponse) -> dict[TopicPartition, int | Exception]:

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.lease import LEASE_SECONDS
+from chronik.cluster.preferred_leaders import preferred_changes
 from chronik.cluster.presence import Presence
 from chronik.cluster.raft_driver import RaftDriver
 from chronik.cluster.transport import ClusterTransport

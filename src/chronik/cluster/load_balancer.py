@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
-from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.load import NodeLoad
 from chronik.cluster.load_plan import LoadMove, PlanLimits, Traffic, plan_moves
 from chronik.cluster.placement import Slot
+from chronik.cluster.preferred_leaders import preferred_changes
 from chronik.log_lines import RepeatingLine
 from chronik.metadata.commands import Batch, Reassign
 from chronik.metadata.levels import LEVEL_REASSIGN_EPOCH

@@ -48,7 +48,7 @@ class Traffic(NamedTuple):
 
 class PlanLimits(NamedTuple):
     difference_min: int
-    """Loads that differ from the mean by less than so many bytes a second are equal."""
+    """Loads that differ from the mean by fewer bytes a second than this count as equal."""
     leaders_max: int
     replicas_max: int
     """0: nothing moves that copies data."""

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from chronik.cluster.leadership import preferred_changes
 from chronik.cluster.placement import Slot
+from chronik.cluster.preferred_leaders import preferred_changes
 from chronik.cluster.rebalance import (
     PARTITIONS_A_STEP,
     Move,

@@ -110,7 +110,7 @@ class RaftDriver:
         self._listener: MetadataListener | None = None
         self._pump_scheduled = False
         self._installing: deque[Ready] | None = None
-        """Readies that wait behind a snapshot being written; None if there is none."""
+        """Readies that wait while a snapshot is written; None if no snapshot is being written."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks("raft")
         self._snapshotting = False

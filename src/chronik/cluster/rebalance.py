@@ -204,7 +204,8 @@ class _ReplicaLists:
         self._obstacles = _Obstacles()
         self._taken = dict.fromkeys(self._held, 0)
         self._given = dict.fromkeys(self._held, 0)
-        """How often each node has got a replica or lost one; a queue of topics is made anew after that."""
+        """How often each node has received or lost a replica; a topic queue made before that is out of
+        date."""
         self._topics: dict[tuple[NodeId, NodeId], tuple[int, int, list[tuple[int, int, str]]]] = {}
         """For each giver and taker a heap of topics. The first one is the topic of which the giver has most,
         compared with the taker."""
@@ -284,8 +285,8 @@ class _ReplicaLists:
         return False
 
     def _best_to_move(self, giver: NodeId, taker: NodeId) -> int | None:
-        """A partition of the topic of which the giver has most compared with the taker; one that the giver
-        leads, if it leads more."""
+        """Choose a partition of the topic of which the giver has most, compared with the taker. If it leads
+        more than the taker, choose one that it leads."""
         given, taken = self._held[giver], self._held[taker]
         topics = self._topics_between(giver, taker)
         unmovable = []
@@ -341,7 +342,7 @@ class _ReplicaLists:
         return (rack_joined not in others) - (rack_left not in others)
 
     def _rack(self, node: NodeId) -> _Rack:
-        """A node without a rack stands for itself."""
+        """A node without a rack counts as a rack of its own."""
         return self._racks.get(node, node)
 
     def replace(self, number: int, leaving: NodeId, *, force: bool) -> None:

@@ -48,7 +48,7 @@ class RaftReceiver:
         known: KnownNodes,
         status: Callable[[], bytes],
     ) -> None:
-        """`status` is sent to any peer that asks for it."""
+        """`status` makes the answer for a peer that asks for this node's status."""
         self._node_id = node_id
         self._transport = transport
         self._raft = raft
@@ -80,7 +80,7 @@ class RaftReceiver:
             case QuorumFrame.MESSAGE:
                 message = decode(bytes(frame[1:]))
                 if message.sender != link.peer_id or message.to != self._node_id:
-                    raise PeerError("a message in somebody else's name")
+                    raise PeerError("a message names another sender than the node that sent it")
                 if self._known.admits(message):
                     self._raft.step(message)
             case QuorumFrame.FORWARD:
@@ -143,7 +143,7 @@ class RaftReceiver:
         try:
             command = decode_entry(data).command
         except TooNew as error:
-            raise PeerError(f"node {peer} is no member and sends what is no command") from error
+            raise PeerError(f"node {peer} is not a member and sent something other than a command") from error
         if not isinstance(command, RegisterBroker) or command.broker_id != peer:
             raise Unavailable(f"node {peer} is not a member of this cluster yet")
 

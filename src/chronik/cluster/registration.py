@@ -80,7 +80,7 @@ class Registration:
     ) -> None:
         """Register this broker; tried again until the metadata log has it.
 
-        `listeners` are those of Kafka clients, by the name under which brokers know them.
+        `listeners` are the endpoints for Kafka clients, by the names that brokers know them by.
         """
         settings = self._settings
         command = RegisterBroker(

@@ -164,7 +164,7 @@ class ClusterStatus:
         try:
             return msgspec.msgpack.decode(answer, type=RaftStatus)
         except ValueError as error:  # UnicodeDecodeError is no DecodeError
-            raise PeerError(f"node {node_id} answers with what is no status") from error
+            raise PeerError(f"node {node_id} sent an answer that cannot be read") from error
 
     async def levels_of(self, node_id: NodeId) -> tuple[int, int] | None:
         """The levels that a node can work at, asked now; None if it does not answer."""

@@ -51,7 +51,7 @@ class QuorumFrame(enum.IntEnum):
     QUERY = 5
     """Asks for the receiver's status: a number (uint64), which the answer repeats."""
     ANSWER = 6
-    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack, nothing if there is none."""
+    """The answer to QUERY: the number (uint64), then a `RaftStatus` in msgpack, or nothing."""
 
 
 FORWARD_HEAD: Final = struct.Struct(">BQ")
@@ -81,8 +81,9 @@ class ClusterTransport:
         self._out: dict[tuple[str, NodeId], Link] = {}
         """Links that this node dialed; what it has to say goes there."""
         self._in: dict[tuple[str, NodeId], Link] = {}
-        """Links that peers dialed, used if there is none in `_out`. A peer that joined while this node was
-        down may lead. Its address is in entries that only the leader sends, so it is answered here."""
+        """Links that peers opened; used for a peer that has no link in `_out`. A peer that joined while this
+        node was down may lead. Its address is in entries that only the leader sends, so it is answered
+        here."""
         self._open: dict[NodeId, set[Link]] = {}
         self._on_tick: list[Message] = []
         self._forwards: dict[int, tuple[Link, asyncio.Future[int]]] = {}

@@ -110,6 +110,6 @@ def _rank(state: ClusterState, node: NodeId, gone: Collection[NodeId]) -> int:
 
 
 def _rack(state: ClusterState, node: NodeId) -> str | NodeId:
-    """A node without a rack stands for itself."""
+    """A node without a rack counts as a rack of its own."""
     broker = state.brokers.get(node)
     return node if broker is None or broker.rack is None else broker.rack

@@ -190,7 +190,7 @@ class Scanner:
 
 
 class _Binary:
-    """The buffers of a binary column, large enough for whatever the scan may put in."""
+    """Buffers for a binary column, large enough for anything that the scan may put in."""
 
     __slots__ = ("data", "ends", "valid")
 

@@ -112,7 +112,7 @@ class Shards(Generic[S]):
     async def get(self, index: int) -> S:
         """The shard of this partition; RequestError if it is led elsewhere or takes long to load.
 
-        Also if this node's lease has expired: another node may lead it by now.
+        RequestError also if this node's lease has expired: another node may lead it by now.
         """
         if not self._replicas.may_lead:
             raise RequestError(ErrorCode.not_coordinator, "this node is cut off from the others")

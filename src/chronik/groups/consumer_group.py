@@ -99,7 +99,7 @@ class ConsumerGroup:
 
     def _check(self, beat: ConsumerHeartbeat) -> None:
         if beat.member_epoch < STATIC_LEAVE_EPOCH:
-            raise RequestError(ErrorCode.invalid_request, f"member epoch {beat.member_epoch} means nothing")
+            raise RequestError(ErrorCode.invalid_request, f"member epoch {beat.member_epoch} is not valid")
         if beat.server_assignor is not None and beat.server_assignor not in self.config.assignors:
             known = ", ".join(self.config.assignors)
             raise RequestError(
@@ -115,7 +115,7 @@ class ConsumerGroup:
                 raise RequestError(ErrorCode.invalid_request, "joining needs topic names or a regex")
             if beat.owned is None or beat.owned:
                 raise RequestError(
-                    ErrorCode.invalid_request, "a joining member names the partitions it owns: none"
+                    ErrorCode.invalid_request, "a joining member must say that it owns no partitions"
                 )
 
     def _find_or_add(self, beat: ConsumerHeartbeat, new_member_id: str) -> ConsumerMember:
@@ -318,7 +318,7 @@ class ConsumerGroup:
             del self._owners[partition]
         for partition in assigned | revoking:
             owner = self._owners.setdefault(partition, member.member_id)
-            invariant(owner == member.member_id, "a partition got into two hands")
+            invariant(owner == member.member_id, "a partition belongs to two members")
         member.assigned, member.revoking = assigned, revoking
 
     # -- leaving ----------------------------------------------------------------------------------
@@ -475,4 +475,4 @@ class ConsumerGroup:
                 member.revoke_deadline_ms = now_ms + member.rebalance_timeout_ms
             for partition in member.assigned | member.revoking:
                 owner = self._owners.setdefault(partition, member.member_id)
-                invariant(owner == member.member_id, "a partition got into two hands")
+                invariant(owner == member.member_id, "a partition belongs to two members")

@@ -78,7 +78,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         return await self._shard_of(group_id)
 
     def _view(self) -> Topics:
-        """The cluster's topics as KIP-848 groups see them; made anew only when the metadata moved."""
+        """The cluster's topics as KIP-848 groups see them. Rebuilt only when the metadata has moved."""
         state = self._metadata.state
         if self._topics is None or self._topics_index != state.applied_index:
             by_name = {

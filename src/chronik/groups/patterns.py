@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chronik.metadata.expressions import compile_expression
+from chronik.metadata.regular_expressions import compile_expression
 from chronik.model import ErrorCode, RequestError
 
 PATTERN_BYTES_MAX: Final = 4_096

@@ -346,7 +346,7 @@ class GroupShard:
             offsets.end_transaction(producer_id, commit=commit)
 
     def account(self, group_id: str) -> None:
-        """The group changed: count anew what it takes."""
+        """Count again what a group takes, since it changed."""
         group = self.groups.get(group_id)
         size = 0 if group is None else group.size_bytes()
         self._group_bytes.add(size - self._sizes.pop(group_id, 0))
@@ -415,7 +415,7 @@ class GroupShard:
             return
         gone = group.advance(now_ms=self.now_ms())
         if gone:
-            log.info("group %s: members %s were not heard of in time", group_id, ", ".join(gone))
+            log.info("group %s: members %s sent no heartbeat in time", group_id, ", ".join(gone))
             dirty = set(group.dirty)
             group.dirty.clear()
 

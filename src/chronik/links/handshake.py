@@ -160,7 +160,7 @@ class Handshake:
         try:
             message = msgspec.msgpack.decode(frame, type=Message)
         except ValueError as error:  # UnicodeDecodeError is no DecodeError
-            raise PeerError("not a node of this cluster: the handshake makes no sense") from error
+            raise PeerError("not a node of this cluster: the handshake is malformed") from error
         is_dialer = self._dial is not None
         match message:
             case Hello() if not is_dialer and self._hello is None:

@@ -20,7 +20,7 @@ from chronik.log_lines import RepeatingLine
 from chronik.tasks import Tasks
 
 log = logging.getLogger(__name__)
-_failed: Final = RepeatingLine(log, logging.WARNING, "no TLS with a peer at %s: %s")
+_failed: Final = RepeatingLine(log, logging.WARNING, "the TLS handshake with a peer at %s failed: %s")
 
 HANDSHAKES_MAX: Final = 64
 """TLS handshakes under way at once; the oldest is closed for the next. Each holds up to 300 KiB."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chronik.metadata.config_def import ConfigDef, ConfigKind, check_values
-from chronik.metadata.expressions import compile_expression
+from chronik.metadata.regular_expressions import compile_expression
 from chronik.model import ErrorCode, RequestError
 
 __all__ = [

@@ -113,7 +113,7 @@ class DeleteTopic(_Command, frozen=True, kw_only=True, tag="delete_topic"):
 class AddPartitions(_Command, frozen=True, kw_only=True, tag="add_partitions"):
     topic_id: UUID
     first_partition: int
-    """Number of partitions that the submitter saw; refused if there are more or fewer by now."""
+    """Number of partitions that the submitter saw; refused if the topic has another number by now."""
     assignments: tuple[tuple[NodeId, ...], ...]
 
 
@@ -155,7 +155,7 @@ class SetRemoteLog(_Command, frozen=True, kw_only=True, tag="set_remote_log"):
     leader_epoch: int
     """The submitter's leader epoch; the command is refused if the partition has another one by now."""
     previous: str
-    """The manifest that it was made from; refused if another one counts by now."""
+    """The manifest that this one was made from; refused if another one counts by now."""
     remote: RemoteLog
 
 
@@ -167,7 +167,8 @@ class Reassign(_Command, frozen=True, kw_only=True, tag="reassign"):
     target: tuple[NodeId, ...] | None
     """Preferred leader first; None gives a move up that is under way."""
     partition_epoch: int | None = None
-    """Refused if the partition is in another one by now; None: whatever was changed meanwhile."""
+    """The epoch that the submitter saw; refused if the partition has another one by now. None: do not
+    compare."""
 
 
 class SetConfigs(_Command, frozen=True, kw_only=True, tag="set_configs"):
@@ -200,7 +201,8 @@ class FenceBroker(_Command, frozen=True, kw_only=True, tag="fence_broker"):
     broker_id: NodeId
     broker_epoch: int
     resigned: bool = False
-    """The broker itself asked for it because it stops: it stays fenced until it registers again."""
+    """Whether the broker itself asked for it because it stops. Then it stays fenced until it registers
+    again."""
 
 
 class UnfenceBroker(_Command, frozen=True, kw_only=True, tag="unfence_broker"):

@@ -30,7 +30,7 @@ class ConfigKind(IntEnum):
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 VALUE_LENGTH_MAX: Final = 32_767
-"""Longest text of a value: that of a string in Kafka's older encoding."""
+"""Longest text of a value: the longest string in Kafka's older encoding."""
 _BITS: Final = {ConfigKind.SHORT: 16, ConfigKind.INT: 32, ConfigKind.LONG: 64}
 
 

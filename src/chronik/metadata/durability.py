@@ -17,7 +17,7 @@ __all__ = ["FLUSH_CONFIGS", "SYNCED", "DurabilityPromise"]
 
 FLUSH_CONFIGS: Final = ("flush.ms", "flush.messages")
 SYNC_WITHIN_MS_MAX: Final = 60_000
-"""Longest time that an acknowledged write may be unsynced, whatever a topic says."""
+"""Longest time for which an acknowledged write may be unsynced, whatever the topic says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class DurabilityPromise:
     sync_within_ms: int = 0
     """How soon after it an acknowledged write is synced at the latest; 0: before it is acknowledged."""
     sync_records: int = LONG_MAX
-    """Relaxed: so many records of a partition are never unsynced."""
+    """Relaxed: a partition never has this many unsynced records."""
 
     @staticmethod
     def of(*, flush_ms: int, flush_messages: int) -> DurabilityPromise:

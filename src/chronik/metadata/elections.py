@@ -21,7 +21,8 @@ IsAlive = Callable[[NodeId], bool]
 def elect(
     topic: Topic, partition: PartitionRegistration, isr: tuple[NodeId, ...], is_alive: IsAlive
 ) -> NodeId:
-    """Who should lead: a live member of the ISR, the preferred one first; NO_LEADER if there is none."""
+    """The node that should lead: a live member of the ISR, the preferred replica first; NO_LEADER if none is
+    alive."""
     for replica in partition.replicas:
         if replica in isr and is_alive(replica):
             return replica

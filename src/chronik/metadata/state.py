@@ -111,7 +111,7 @@ class ClusterState:
         return self.config_table(resource_type).get(name, {})
 
     def config_table(self, resource_type: int) -> dict[str, dict[str, str]]:
-        """Configs by the name of the resource; those of topics are with the topics."""
+        """Configs by the name of the resource. The configs of topics are kept with the topics."""
         if resource_type == c.GROUP_RESOURCE:
             return self.group_configs
         if resource_type == c.CLIENT_METRICS_RESOURCE:

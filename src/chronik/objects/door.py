@@ -25,7 +25,7 @@ __all__ = ["Chunks", "ObjectDoor"]
 T = TypeVar("T")
 
 Chunks: TypeAlias = Callable[[], AsyncIterator[bytes]]
-"""Begins the object's bytes anew for each attempt."""
+"""Produces the object's bytes from the start again for each attempt."""
 
 ATTEMPTS_MAX: Final = 4
 BACKOFF_SECONDS: Final = 0.2
@@ -36,7 +36,7 @@ DELETES_A_CALL: Final = 1000
 REASON_LENGTH_MAX: Final = 200
 WAITING_MAX: Final = 256
 """Calls that may wait for others to end, reads and writes apart. While a store is away each call lasts for
-minutes: who would have to wait behind so many has given up long before."""
+minutes, so a caller behind that many others would give up before its turn."""
 
 
 class _SourceFailed(Exception):
@@ -47,8 +47,8 @@ class _SourceFailed(Exception):
         self.error = error
 
 
-class _Lane:
-    """Calls of one kind: so many at a time, and so many behind them."""
+class _CallLimit:
+    """Limits calls of one kind: at most this many at a time, and `WAITING_MAX` that wait."""
 
     def __init__(self, calls_max: int) -> None:
         self._places = asyncio.Semaphore(calls_max)
@@ -84,8 +84,8 @@ class ObjectDoor:
         self._store = store
         self._rng = rng
         self._timeout_s = timeout_s
-        self._reads = _Lane(reads_max)
-        self._writes = _Lane(writes_max)
+        self._reads = _CallLimit(reads_max)
+        self._writes = _CallLimit(writes_max)
         self.stats = ObjectStats()
 
     @property

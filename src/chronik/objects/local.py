@@ -24,7 +24,7 @@ _UNFINISHED: Final = ".part-"
 """Begins the name of a file that is being written. No object's name begins with a dot."""
 _NO_FILE: Final = -1
 _GIVEN_UP_SECONDS: Final = 24 * 3600.0
-"""An unfinished file that nobody wrote to for so long is removed by the next listing."""
+"""An unfinished file that nobody wrote to for this long is removed by the next listing."""
 
 
 class LocalObjects:
@@ -79,7 +79,7 @@ class _Unfinished:
         self._lock = threading.Lock()
         self._file = _NO_FILE
         self._is_over = False
-        """Finished or given up: whatever still comes does nothing."""
+        """Finished or given up: writes that still come are ignored."""
 
     def create(self) -> None:
         with self._lock:

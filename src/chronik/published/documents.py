@@ -47,7 +47,7 @@ def read_manifest(root: Path) -> Manifest | None:
 
 
 def index_schema() -> tantivy.Schema:
-    """Numbers that every record has another of are columns alone: an inverted index of them is dear."""
+    """Numbers that every record has another of are columns alone: an inverted index of them is expensive."""
     import tantivy
 
     builder = tantivy.SchemaBuilder()

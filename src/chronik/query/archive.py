@@ -104,8 +104,8 @@ class Archive:
         self._footers: dict[Path, Footer] = {}
 
     def look(self, name: str, topic_id: str, bounds: RowBounds) -> ArchivedTopic | None:
-        """The archive of this topic now, None if there is none. FileNotFoundError if it is changing,
-        QueryError if a file of it cannot be read."""
+        """The archive that this topic has now, or None. FileNotFoundError if it is changing, QueryError if a
+        file of it cannot be read."""
         try:
             return self._look(name, topic_id, bounds)
         except FileNotFoundError:

@@ -48,7 +48,7 @@ from chronik.query.messages import (
 from chronik.query.priority import be_first_to_go, give_way
 from chronik.query.request import SearchRequest, SearchResult
 from chronik.query.searching import Search
-from chronik.query.skipping import Skipped
+from chronik.query.unreadable_records import Skipped
 from chronik.records.compression import limit_decompression
 from chronik.security.scram import Sign
 from chronik.tasks import Tasks

@@ -11,7 +11,7 @@ import pyarrow as pa
 from chronik.client import Fetched
 from chronik.client.visibility import visible_batches
 from chronik.model import RequestError
-from chronik.query.skipping import Skipped, readable_rows
+from chronik.query.unreadable_records import Skipped, readable_rows
 from chronik.records.reader import unreadable_batch
 
 __all__ = ["SCHEMA", "ColumnReader"]

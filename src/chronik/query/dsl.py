@@ -269,7 +269,7 @@ class Translator:
         try:
             return self._index.parse_query(f"{name}:{left} TO {right}")
         except ValueError as error:
-            raise wrong(f"The range over {field.removeprefix('json.')!r} makes no sense: {error}.") from None
+            raise wrong(f"The range over {field.removeprefix('json.')!r} is not valid: {error}.") from None
 
     def _ids(self, inner: Any) -> tantivy.Query:
         wanted = []

@@ -54,7 +54,7 @@ class History:
         self._lock = threading.Lock()
 
     def find(self, topic: str, topic_id: str) -> PublishedIndex | None:
-        """The index published for this topic, None if there is none. Raises IndexDamaged."""
+        """The index published for this topic, or None. Raises IndexDamaged."""
         folder = self._root / topic
         with self._lock:
             try:

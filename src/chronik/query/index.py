@@ -190,8 +190,8 @@ class TopicIndex:
             self.snapshot = replace(self.snapshot, starts=dict(self._starts))
 
     def clear(self, partition: int, first_offset: int, end_offset: int) -> None:
-        """Forget everything between these offsets, before it is added anew. Searches see the change after the
-        next commit."""
+        """Forget everything between these offsets, before it is added again. Searches see the change after
+        the next commit."""
         self._delete(partition, first_offset, end_offset)
 
     def _delete(self, partition: int, first_offset: int, end_offset: int) -> None:

@@ -12,9 +12,9 @@ from chronik.query.tail import Tail
 COMMIT_SECONDS: Final = 0.3
 COMMIT_SECONDS_MAX: Final = 2.0
 LEFT_PER_SECOND: Final = 100_000
-"""For each of so many records that are left to index, the next commit waits a second longer."""
+"""The next commit waits one more second for each batch of this many records that are left to index."""
 COMMIT_RECORDS: Final = 500_000
-"""Commit at once when so many records wait for it."""
+"""Commit at once when this many records wait for it."""
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ from chronik.query.indexed_topic import IndexedTopic
 from chronik.query.messages import Assignment, IndexProgress, LogLosses, Logs, PartitionProgress
 from chronik.query.pacing import IndexerPace
 from chronik.query.rechecking import Rechecking, is_stale
-from chronik.query.skipping import Skipped, readable_rows
 from chronik.query.tail import Tail
+from chronik.query.unreadable_records import Skipped, readable_rows
 
 __all__ = ["Indexer"]
 

@@ -114,7 +114,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, tag="credentials"):
     user: str
     password: str
     seed: bytes = b""
-    """Seed of the child's key; empty if the node has no key to vouch for it."""
+    """Seed of the child's key; empty if the node has no key to sign a warrant with."""
     warrant: bytes = b""
     trust: str | None = None
     """Certificates (PEM) that it believes, if the brokers speak TLS."""
@@ -138,7 +138,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     """Records that this process could not read, since it began."""
     columns_bytes: int = 0
     columns_dropped: int = 0
-    """Bytes that SQL keeps of topics on disk, and topics of which it dropped them since it began."""
+    """Bytes of columns that SQL keeps on disk, and how many topics lost theirs since it began."""
 
 
 class ChildHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

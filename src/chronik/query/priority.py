@@ -20,7 +20,7 @@ OOM_SCORE: Final = 500
 """Counts like half of the memory there is, in the system's choice of whom to end."""
 
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
-"""Linux's number of the call; neither Python nor libc has a name for it."""
+"""Number of Linux's system call; neither Python nor libc has a name for it."""
 _SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 """size, policy (0: the usual one), flags, niceness, priority, slice in ns, deadline, period."""
 

@@ -282,17 +282,17 @@ class QueryProcess:
             if self._heard_at != last_heard_at or not self._up.is_set():
                 last_heard_at, cpu_at_last_word, asleep = self._heard_at, cpu, 0
             elif (asleep := asleep + 1 if _is_asleep(self.pid) else 0) > ASLEEP_PINGS_MAX:
-                raise TimeoutError(f"it slept through {ASLEEP_PINGS_MAX} pings")
+                raise TimeoutError(f"it did not answer {ASLEEP_PINGS_MAX} pings")
             elif cpu - cpu_at_last_word > self._silence_cpu_seconds_max:
-                raise TimeoutError(f"it said nothing for {cpu - cpu_at_last_word:.1f} s of processor time")
+                raise TimeoutError(f"it sent nothing for {cpu - cpu_at_last_word:.1f} s of processor time")
             patience = SILENCE_SECONDS_MAX if self._up.is_set() else START_SECONDS_MAX
             if now - self._heard_at > patience:
-                raise TimeoutError(f"it said nothing for {patience:g} s")
+                raise TimeoutError(f"it sent nothing for {patience:g} s")
             if self._is_replaced:
                 self._is_replaced = False
                 raise TimeoutError("its options changed")
             if any(now > at for at in self._cancelled.values()):
-                raise TimeoutError(f"it went on for {self._grace_seconds:g} s with what was cancelled")
+                raise TimeoutError(f"it did not stop a cancelled query within {self._grace_seconds:g} s")
             self.send(Ping())
 
     async def _end(self, process: asyncio.subprocess.Process | None) -> None:

@@ -20,7 +20,7 @@ from chronik.client.visibility import visible_batches
 from chronik.model import ChronikError, TopicPartition, Unavailable
 from chronik.query.index import TopicIndex
 from chronik.query.messages import LogLosses
-from chronik.query.skipping import Skipped, readable_rows
+from chronik.query.unreadable_records import Skipped, readable_rows
 from chronik.records.reader import Row
 
 __all__ = ["Rechecking", "is_stale", "replace_lost"]

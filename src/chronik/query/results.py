@@ -57,7 +57,7 @@ class ResultFile:
         return True
 
     def put(self, data: bytes) -> None:
-        """Write these bytes whatever the limit is: the end of a result is small."""
+        """Write these bytes even beyond the limit: the end of a result is small."""
         self.left -= len(data)
         self._file.write(data)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from chronik.model import invariant
 from chronik.query.archive import ArchivedTopic, relations
 from chronik.query.column_reader import SCHEMA
-from chronik.query.kept import spare_bytes
+from chronik.query.kept_columns import spare_bytes
 from chronik.query.messages import QueryError
 from chronik.query.pushdown import PushdownPlan, constant_query, plan_of
 from chronik.query.results import write_result

@@ -24,12 +24,11 @@ from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.model import ErrorCode, TopicPartition
 from chronik.query.archive import Archive, ArchivedTopic
 from chronik.query.column_reader import ColumnReader
-from chronik.query.kept import KeptColumns
+from chronik.query.kept_columns import KeptColumns
 from chronik.query.messages import QueryError, Stuck, ended
 from chronik.query.pushdown import RowBounds
 from chronik.query.results import FORMATS
 from chronik.query.run import AT_ONCE, FilesMoved, QueryLimits, QueryRun, describe
-from chronik.query.skipping import Skipped
 from chronik.query.tables import (
     FLUSH_BYTES,
     OWN_FOLDERS,
@@ -38,6 +37,7 @@ from chronik.query.tables import (
     TopicColumns,
     remove_unknown,
 )
+from chronik.query.unreadable_records import Skipped
 
 __all__ = ["SqlEngine"]
 

@@ -30,7 +30,8 @@ ONCE: Final = ".once"
 SPILL: Final = ".spill"
 RESULTS: Final = ".results"
 OWN_FOLDERS: Final = frozenset({ONCE, SPILL, RESULTS})
-"""Folders beside those of topics, whose names have an id. A topic's name may begin with a dot, too."""
+"""Folders that belong to no topic: the names of topics' folders have an id. A topic's name may begin with a
+dot, too."""
 
 FLUSH_ROWS: Final = 50_000
 FLUSH_BYTES: Final = 32 * 1024 * 1024

@@ -33,7 +33,7 @@ class LogDurability:
         self._marks.append((number, last_index))
 
     def persisted(self, number: int) -> None:
-        """Hand-outs become durable in order, so this one stands for all before it."""
+        """Hand-outs become durable in order, so this one confirms all before it."""
         while self._marks and self._marks[0][0] <= number:
             self.durable = max(self.durable, self._marks.popleft()[1])
 

@@ -156,7 +156,8 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, size: int, now_ms: int) -> None:
-    """Turn a batch into one with log-append time; these fields lie inside the CRC, so it is made anew."""
+    """Turn a batch into one with log-append time. These fields are covered by the CRC, so that is computed
+    again."""
     (attributes,) = _I16.unpack_from(buffer, position + ATTRIBUTES_OFFSET)
     _I16.pack_into(buffer, position + ATTRIBUTES_OFFSET, attributes | TIMESTAMP_TYPE_MASK)
     _I64.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, now_ms)

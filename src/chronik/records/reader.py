@@ -44,7 +44,7 @@ class Record:
     timestamp_ms: int = -1
     offset: int = -1
     unreadable: Unreadable | None = None
-    """Set on the one record that stands for a batch that cannot be read. It has neither key nor value, and
+    """Set on a record that stands for a whole batch that cannot be read. It has neither key nor value, and
     the batch's last offset."""
 
 

@@ -44,7 +44,7 @@ def with_derived_max(records: memoryview, header: BatchHeader, body: bytes) -> B
 def as_create_time(records: memoryview, header: BatchHeader, body: bytes) -> BatchHeader:
     """Take from a client's batch the claim that its timestamps are the broker's, as Kafka does.
 
-    Readers would take the highest timestamp for that of every record.
+    Readers would give every record the highest timestamp.
     """
     attributes = header.attributes & ~TIMESTAMP_TYPE_MASK
     _I16.pack_into(records, ATTRIBUTES_OFFSET, attributes)

@@ -10,7 +10,7 @@ and appends to it; the other nodes hand their HTTP calls to it (`chronik.admin.s
     coordinator.py  finds the shard
     topic.py        a topic `_schemas` that is somebody else's
     judge.py        parses a schema and compares it with others: pure
-    judging.py      judges here, or in a process where that is dear
+    judging.py      judges here, or in a process where that is expensive
     checking.py     what a judgement needs: the text, what it refers to, the versions before it
     avro.py, avro_compat.py                     Avro: canonical text, compatibility
     json_schema.py, json_compat.py, json_text.py  the same for JSON Schema; JSON as schemas are written in it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.model import ChronikError
 
-__all__ = ["InvalidSchema", "RegistryError", "TooDear"]
+__all__ = ["InvalidSchema", "RegistryError", "TooExpensive"]
 
 
 class RegistryError(ChronikError):
@@ -23,5 +23,5 @@ class InvalidSchema(ChronikError):
     """A schema that cannot be registered; the message says why."""
 
 
-class TooDear(ChronikError):
+class TooExpensive(ChronikError):
     """Parsing or comparing takes more steps than it may."""

@@ -243,7 +243,7 @@ def _refs(value: Any, budget: StepBudget) -> Iterator[str]:
 
 
 class _Keywords:
-    """The keywords of one part of the reader's against those of one part of the writer's."""
+    """Compare the keywords of one part of the reader's schema with those of one part of the writer's."""
 
     def __init__(self, comparison: _JsonComparison, reader: _Part, writer: _Part) -> None:
         self._comparison = comparison
@@ -253,7 +253,7 @@ class _Keywords:
         self._old: Mapping[str, Any] = writer.schema if isinstance(writer.schema, dict) else {}
 
     def difference(self) -> tuple[str, str] | None:
-        """Where and why; None if there is none."""
+        """Where and why the two do not fit; None if they do."""
         if self._reader.schema in (True, {}) or self._writer.schema is False:
             return None
         if self._reader.schema is False:
@@ -398,7 +398,7 @@ def _values(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _elements(schema: Mapping[str, Any]) -> tuple[list[Any], Any]:
-    """The schemas of an array's first elements, and that of all others."""
+    """The schemas of an array's first elements, and the schema of all others."""
     items = schema.get("items", True)
     if "prefixItems" in schema:
         return schema["prefixItems"], items if not isinstance(items, list) else True

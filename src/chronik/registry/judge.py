@@ -94,7 +94,7 @@ def directions_of(level: str) -> Directions:
 
 
 def judge(question: SchemaQuestion, budget: StepBudget) -> Judgement:
-    """TooDear if that takes more steps than the budget has."""
+    """TooExpensive if that takes more steps than the budget has."""
     schema = question.schema
     try:
         if question.wants_serialized:

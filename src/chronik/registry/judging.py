@@ -1,4 +1,4 @@
-"""Judges schemas beside the event loop when they are dear: in a process that ends with the question.
+"""Judges schemas beside the event loop when they are expensive: in a process that ends with the question.
 
 Small schemas are judged on the loop, within `INLINE_STEPS_MAX`. Whatever needs more goes to a process with
 limits of time and memory, one at a time: a schema of a stranger can then take neither the loop nor the node.
@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.registry.errors import RegistryError, TooDear
+from chronik.registry.errors import RegistryError, TooExpensive
 from chronik.registry.judge import Judgement, SchemaQuestion, judge
 from chronik.registry.limits import INLINE_BYTES_MAX, INLINE_STEPS_MAX, StepBudget
 
@@ -46,14 +46,14 @@ class Judging:
         self._known: OrderedDict[bytes, Judgement] = OrderedDict()
         self._known_bytes = 0
         self.processes = 0
-        """Questions that were too dear for the loop."""
+        """Questions that were too expensive for the loop."""
 
     async def judge(self, question: SchemaQuestion) -> Judgement:
         """RegistryError if it takes too long, or too many others wait."""
         if question.size_bytes <= INLINE_BYTES_MAX:
             try:
                 return judge(question, StepBudget(INLINE_STEPS_MAX))
-            except TooDear:
+            except TooExpensive:
                 pass
         # Not kept while it waits: it may be 8 MiB, of texts that all waiting questions share.
         key = hashlib.sha256(msgspec.msgpack.encode(question)).digest()
@@ -149,7 +149,7 @@ def main() -> None:
     question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SchemaQuestion)
     try:
         verdict = judge(question, StepBudget())
-    except TooDear as error:
+    except TooExpensive as error:
         verdict = Judgement(invalid=str(error))
     sys.stdout.buffer.write(msgspec.msgpack.encode(verdict))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.registry.errors import InvalidSchema, TooDear
+from chronik.registry.errors import InvalidSchema, TooExpensive
 
 __all__ = ["StepBudget", "check_depth"]
 
@@ -32,7 +32,7 @@ OVERHEAD_BYTES: Final = 600
 
 INLINE_BYTES_MAX: Final = 16 * 1024
 INLINE_STEPS_MAX: Final = 2_000
-"""What is judged on the event loop: a few milliseconds. Everything dearer goes to a process of its own."""
+"""What is judged on the event loop: a few milliseconds. What is more expensive goes to another process."""
 STEPS_MAX: Final = 1_000_000
 """What that process does at most for one question."""
 
@@ -48,7 +48,7 @@ class StepBudget:
     def step(self, count: int = 1) -> None:
         self.left -= count
         if self.left < 0:
-            raise TooDear("The schema takes too long to parse or to compare.")
+            raise TooExpensive("The schema takes too long to parse or to compare.")
 
 
 def check_depth(value: object, budget: StepBudget) -> None:

@@ -33,7 +33,7 @@ _GROUPS: Final[dict[Any, str]] = {
 }
 """Types in one group read each other's bytes."""
 _LENGTHY: Final = ("text", "message")
-"""Groups of which several values, where one is expected, are read as the last one."""
+"""Groups of types: if several values of one come where one value is expected, the last one is read."""
 
 
 def proto_differences(reader: Any, writer: Any, budget: StepBudget) -> list[str]:

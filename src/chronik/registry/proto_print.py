@@ -24,8 +24,8 @@ _ENUM_MAX: Final = (1 << 31) - 1
 
 
 def print_proto(file: Any, *, short_names: bool, by_number: bool = False) -> str:
-    """`short_names`: types of the file's own package without the package, which may be ambiguous.
-    `by_number`: fields in the order of their numbers, imports and options in that of their names."""
+    """`short_names`: types of the file's own package without the package, which may be ambiguous. `by_number`
+    sorts fields by their numbers, imports and options by their names."""
     return "\n".join(_Printer(file, short_names, by_number).file()) + "\n"
 
 

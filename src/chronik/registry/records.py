@@ -130,7 +130,8 @@ def id_alone(value: bytes | None) -> int:
 
 
 def decode(key: bytes, value: bytes | None) -> Decoded | None:
-    """None for a kind of record that this registry does not keep; ValueError for what is no record of one."""
+    """The record's value; None for a kind of record that this registry does not keep. ValueError if it cannot
+    be read."""
     found = _KEY.decode(key)
     decoder = _VALUES.get(found.keytype)
     if decoder is None or (found.subject or "").startswith(CONTEXTS):

@@ -23,7 +23,7 @@ class RegistryState:
     def __init__(self) -> None:
         self._subjects: dict[str, dict[int, SchemaValue]] = {}
         self.by_id: dict[int, dict[tuple[str, int], SchemaValue]] = {}
-        """The versions that each id stands for: all with the same schema."""
+        """The versions that share each id: all have the same schema."""
         self._ids: dict[tuple[str, str, tuple[Reference, ...]], int] = {}
         self._referring: dict[tuple[str, int], set[tuple[str, int]]] = {}
         """Versions that refer to a version."""

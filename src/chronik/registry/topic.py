@@ -30,7 +30,8 @@ def is_foreign(topic: Topic) -> bool:
 
 
 class OwnReplicas:
-    """Replicas as a coordinator sees them, without those of a foreign `_schemas`: nobody replays these."""
+    """The replicas as a coordinator sees them. A `_schemas` that is not a registry's is left out: nobody
+    replays it."""
 
     def __init__(self, replicas: Replicas, metadata: MetadataStore) -> None:
         self._replicas = replicas

@@ -148,7 +148,7 @@ def check_binding(binding: AclBinding) -> None:
         raise ValueError("an ACL is ALLOW or DENY, and LITERAL or PREFIXED")
     if binding.operation is not Operation.ALL and binding.operation not in OPERATIONS[binding.resource_type]:
         kind = binding.resource_type.name
-        raise ValueError(f"{binding.operation.name} makes no sense on a resource of type {kind}")
+        raise ValueError(f"{binding.operation.name} cannot be granted on a resource of type {kind}")
     if not binding.resource_name or not binding.host:
         raise ValueError("an ACL needs a resource name and a host")
     check_name_bytes("the resource name of an ACL", binding.resource_name)

@@ -29,7 +29,7 @@ def read_message(message: bytes) -> str:
         raise AuthenticationFailed("the OAUTHBEARER message is not ASCII") from None
     header, *fields = text.split(_SEPARATOR)
     if not header.startswith(("n,", "y,")) or fields[-2:] != ["", ""]:
-        raise AuthenticationFailed("the OAUTHBEARER message makes no sense")
+        raise AuthenticationFailed("the OAUTHBEARER message is malformed")
     pairs = dict(field.partition("=")[::2] for field in fields[:-2])
     scheme, _, token = pairs.get("auth", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
@@ -110,5 +110,5 @@ class TokenRules:
 
 def _time(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e12:
-        raise AuthenticationFailed("the token's times make no sense")
+        raise AuthenticationFailed("the token's times are not numbers, or out of range")
     return float(value)

@@ -162,7 +162,7 @@ class ScramServer:
         flag, _, rest = text.partition(",")
         authzid, comma, bare = rest.partition(",")
         if flag not in ("n", "y") or not comma or (authzid and not authzid.startswith("a=")):
-            raise AuthenticationFailed("the first SCRAM message makes no sense")
+            raise AuthenticationFailed("the first SCRAM message is malformed")
         self._gs2_header = f"{flag},{authzid},"
         self._client_first_bare = bare
         fields = bare.split(",")
@@ -195,7 +195,7 @@ class ScramServer:
         without_proof, _, proof_text = text.rpartition(",p=")
         fields = without_proof.split(",")
         if len(fields) < 2 or not fields[0].startswith("c=") or not fields[1].startswith("r="):
-            raise AuthenticationFailed("the last SCRAM message makes no sense")
+            raise AuthenticationFailed("the last SCRAM message is malformed")
         if _decoded(fields[0][2:]) != self._gs2_header.encode():
             raise AuthenticationFailed("the SCRAM messages do not belong together")
         if not hmac.compare_digest(fields[1][2:].encode(), self._nonce.encode()):
@@ -310,7 +310,7 @@ def _text(message: bytes) -> str:
 def _pair(field: str) -> tuple[str, str]:
     key, equals, value = field.partition("=")
     if not key or not equals:
-        raise AuthenticationFailed("a SCRAM message makes no sense")
+        raise AuthenticationFailed("a SCRAM message is malformed")
     return key, value
 
 
@@ -318,7 +318,7 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise AuthenticationFailed("a SCRAM message makes no sense") from None
+        raise AuthenticationFailed("a SCRAM message is malformed") from None
 
 
 def _escape(name: str) -> str:

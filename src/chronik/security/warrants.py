@@ -69,7 +69,7 @@ def read_warrant(data: bytes) -> Warrant:
             raise ValueError
         return msgspec.msgpack.decode(data, type=Warrant)
     except ValueError:  # of msgspec too
-        raise AuthenticationFailed("a warrant makes no sense") from None
+        raise AuthenticationFailed("a warrant is malformed") from None
 
 
 def is_signed_by(public_key: bytes, signature: bytes, data: bytes) -> bool:

@@ -20,4 +20,4 @@ def checked_filter(fields: FilterFields) -> AclFilter:
     try:
         return read_filter(fields)
     except ValueError as error:
-        raise RequestError(ErrorCode.invalid_request, f"The filter makes no sense: {error}.") from None
+        raise RequestError(ErrorCode.invalid_request, f"The filter is not valid: {error}.") from None

@@ -93,9 +93,9 @@ async def _mend_audit_topic(services: Services, topic: Topic) -> None:
             SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
         )
     except Exception as error:
-        log.error("%s could not be given %s: %s", topic.name, named, error)
+        log.error("the configs of %s could not be set to %s: %s", topic.name, named, error)
         return
-    log.warning("%s is bounded now: %s", topic.name, named)
+    log.warning("%s lacked limits that the audit log needs; they are set now: %s", topic.name, named)
 
 
 async def mend_internal_topic(services: Services, topic: Topic) -> None:
@@ -117,7 +117,7 @@ async def mend_internal_topic(services: Services, topic: Topic) -> None:
             SetConfigs(resource_type=TOPIC_RESOURCE, name=topic.name, values=values)
         )
     except Exception as error:
-        log.error("%s has cleanup.policy %s and could not be mended: %s", topic.name, found, error)
+        log.error("%s has cleanup.policy %s, which could not be changed: %s", topic.name, found, error)
         return
     log.warning(
         "%s had cleanup.policy %s: what coordinators keep there would have expired; it is compacted now",

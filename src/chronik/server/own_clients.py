@@ -115,9 +115,9 @@ class OwnClients:
         if node is None or node_key is None or warrant.user != user:
             raise AuthenticationFailed(INVALID_CREDENTIALS)
         if warrant.epoch < node.epoch:
-            raise AuthenticationFailed(f"the warrant is of an earlier start of node {warrant.node_id}")
+            raise AuthenticationFailed(f"the warrant was issued before node {warrant.node_id} last started")
         if not warrant.is_issued_by(node_key):
-            raise AuthenticationFailed(f"the warrant is not by the key of node {warrant.node_id}")
+            raise AuthenticationFailed(f"the warrant was not signed with the key of node {warrant.node_id}")
         if not scram.is_signed(partial(is_signed_by, warrant.public_key)):
             raise AuthenticationFailed(f"the warrant of node {warrant.node_id} is for another client")
 

@@ -26,7 +26,7 @@ from chronik.tiering.uploader import Uploader, wanted_segments
 __all__ = ["Tiering"]
 
 log = logging.getLogger(__name__)
-_failed = RepeatingLine(log, logging.WARNING, "%s: tiered storage, this is tried again: %s")
+_failed = RepeatingLine(log, logging.WARNING, "%s: tiered storage failed and is tried again: %s")
 
 TIDY_ROUNDS: Final = 20
 """Rounds between two looks at a partition's folder, and between two at the folders of all topics."""

@@ -115,7 +115,7 @@ class TransactionMetadata:
 
     def begin(self, record: TxnRecord) -> TxnRecord:
         """`record` goes to the log now."""
-        invariant(self.pending is None, "two records of one transaction on their way")
+        invariant(self.pending is None, "a second record while the first is not written yet")
         fresh = self.record.producer_epoch == NO_PRODUCER_EPOCH
         invariant(
             fresh or record.state in NEXT[self.record.state],

@@ -73,7 +73,7 @@ async def test_an_answer_of_another_kind_is_that_nodes_trouble_alone() -> None:
 
     context = SimpleNamespace(node_id=1, peers=SimpleNamespace(ask=ask))
     call = SimpleNamespace(context=context, authorization=None)
-    said = "node 2 answers something else"
+    said = "node 2 sent an answer that cannot be read"
     routes = {name: importlib.import_module(f"chronik.admin.routes.{name}") for name in ROUTES}
     (finding,) = await routes["doctor"]._look_at_node(call, 2)
     assert said in finding.message

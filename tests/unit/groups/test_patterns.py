@@ -119,7 +119,7 @@ async def test_heartbeats_match_again_only_after_topic_events(tmp_path: Path) ->
         assert known.computed == before + 1
 
 
-async def test_a_dear_pattern_does_not_hold_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expensive_pattern_leaves_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "CHEAP_PATTERN_MAX", 0)
     in_loop = []
     run = PatternWork.run

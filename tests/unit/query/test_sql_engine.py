@@ -12,8 +12,8 @@ from chronik.client import ClientOptions, Cluster
 from chronik.client.options import BrokerAddress
 from chronik.query import run as running
 from chronik.query.messages import QueryError
-from chronik.query.skipping import Skipped
 from chronik.query.sql import SqlEngine
+from chronik.query.unreadable_records import Skipped
 from tests.unit.query.test_statement import Limits
 
 

@@ -80,6 +80,6 @@ def crowd(
 
 
 def full_crowd(codec: Compression = Compression.ZSTD, **how: Any) -> bytearray:
-    """Half a million records that decompress to what is just allowed: among the dearest that are taken."""
+    """Half a million records that decompress to what is just allowed: the most expensive that is taken."""
     count = BATCH_RECORDS_MAX // 2
     return crowd(count, codec, value_bytes=FULL_BYTES // count - 10, **how)

@@ -31,7 +31,7 @@ from chronik.client.fetching import Fetched
 from chronik.metadata.topic_config import TopicConfig
 from chronik.model import RequestError, TopicPartition
 from chronik.query import tail
-from chronik.query.skipping import Skipped, readable_rows
+from chronik.query.unreadable_records import Skipped, readable_rows
 from chronik.records.batch import check_batch
 from chronik.records.compression import Compression
 from chronik.replication.admission import admit

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chronik.registry.avro import parse_avro
 from chronik.registry.avro_compat import avro_differences
-from chronik.registry.errors import InvalidSchema, TooDear
+from chronik.registry.errors import InvalidSchema, TooExpensive
 from chronik.registry.limits import StepBudget
 
 
@@ -210,7 +210,7 @@ def test_depth_and_steps_are_bounded() -> None:
         canonical(schema)
     with pytest.raises(InvalidSchema):
         parse_avro("[" * 100_000, {}, StepBudget())
-    with pytest.raises(TooDear):
+    with pytest.raises(TooExpensive):
         parse_avro(json.dumps(record(*(field(f"f{n}") for n in range(100)))), {}, StepBudget(50))
 
 

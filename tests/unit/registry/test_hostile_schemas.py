@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from chronik.node import Node
 from chronik.registry import judging
-from chronik.registry.errors import RegistryError, TooDear
+from chronik.registry.errors import RegistryError, TooExpensive
 from chronik.registry.judge import TYPES, SchemaQuestion, SchemaText, judge
 from chronik.registry.judging import Judging
 from chronik.registry.limits import INLINE_STEPS_MAX, StepBudget
@@ -100,7 +100,7 @@ def test_what_is_judged_on_the_loop_takes_a_moment() -> None:
     took = []
     for _ in range(5):
         began = time.process_time()
-        with pytest.raises(TooDear):
+        with pytest.raises(TooExpensive):
             judge(question, StepBudget(INLINE_STEPS_MAX))
         took.append(time.process_time() - began)
     assert min(took) < 0.1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.registry.errors import InvalidSchema, TooDear
+from chronik.registry.errors import InvalidSchema, TooExpensive
 from chronik.registry.json_compat import json_differences
 from chronik.registry.json_schema import parse_json_schema
 from chronik.registry.limits import StepBudget
@@ -152,7 +152,7 @@ def test_a_schema_that_doubles_at_each_step_is_given_up() -> None:
     for n in range(40):
         ref = {"$ref": f"#/definitions/d{n}"}
         schema["definitions"][f"d{n + 1}"] = {"allOf": [ref, ref]}
-    with pytest.raises(TooDear):
+    with pytest.raises(TooExpensive):
         differences(schema, {"type": "integer", "minimum": 1})
 
 

@@ -7,7 +7,7 @@ import base64
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
-from chronik.registry.errors import InvalidSchema, TooDear
+from chronik.registry.errors import InvalidSchema, TooExpensive
 from chronik.registry.limits import StepBudget
 from chronik.registry.proto_compat import proto_differences
 from chronik.registry.protobuf import parse_protobuf, serialized
@@ -128,7 +128,7 @@ def test_what_is_no_schema(text: str, why: str) -> None:
 
 def test_steps_are_bounded() -> None:
     fields = "".join(f"int32 f{n} = {n + 1};" for n in range(1000))
-    with pytest.raises(TooDear):
+    with pytest.raises(TooExpensive):
         parse_protobuf(f'syntax = "proto3"; message M {{ {fields} }}', {}, StepBudget(1000))
 
 

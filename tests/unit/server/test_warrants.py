@@ -159,7 +159,7 @@ def test_what_leaked_is_void_after_the_next_start_of_its_node() -> None:
     place = Place()
     leaked, of_the_other = place.query(7), place.query(8)
     place.register(7)
-    with pytest.raises(AuthenticationFailed, match="earlier start"):
+    with pytest.raises(AuthenticationFailed, match="before node 7 last started"):
         principal(place.node(8), leaked)
     assert principal(place.node(8), place.query(7)) == "Query:7"
     assert principal(place.node(7), of_the_other) == "Query:8"

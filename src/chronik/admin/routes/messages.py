@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The value is longer than what is shown."""
     headers: list[tuple[str, str | None]]
     error: str | None = None
-    """Why key and value are missing: this entry stands for a whole batch that cannot be read."""
+    """Set instead of key and value if this entry stands for a whole batch that cannot be read: says why."""
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):

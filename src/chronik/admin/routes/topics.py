@@ -176,7 +176,7 @@ def _is_internal(name: str) -> bool:
 
 
 def config_text(value: str | float) -> str:
-    """A config's value as Kafka writes it, whatever JSON type it came as."""
+    """A config's value as Kafka writes it, from any JSON type."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cluster.leadership import elect_preferred, elect_unclean
+from chronik.cluster.preferred_leaders import elect_preferred, elect_unclean
 from chronik.metadata.commands import ChangePartition
 from chronik.metadata.state import ClusterState
 from chronik.metadata.values import PartitionRegistration, Topic

@@ -37,7 +37,7 @@ _ALL_CACHED_SECONDS: Final = 0.5
 _MAX_WAIT_MS: Final = 5 * 60 * 1000
 
 
-class _Patience:
+class _RemoteWait:
     """How long a fetch waits for a slow object store: as long as it has nothing, until its time is up. Each
     partition after that has the time for what is in memory, so that none keeps the others from being read."""
 
@@ -133,7 +133,9 @@ class _PendingFetch:
     async def _read_rest(self, reading: _Reading, start: int) -> None:
         """Read the first partition that is not in memory, and all after it. They are read in order, since the
         bytes that each may return depend on those before it."""
-        patience = _Patience(self._loop, self._deadline, self._services.settings.remote_fetch_max_wait_ms)
+        remote_wait = _RemoteWait(
+            self._loop, self._deadline, self._services.settings.remote_fetch_max_wait_ms
+        )
         for wanted in self._wanted[start:]:
             result = FetchResult(wanted.topic, wanted.topic_id, wanted.partition)
             try:
@@ -144,7 +146,7 @@ class _PendingFetch:
                         min(wanted.partition_max_bytes, reading.room),
                         self._limit(partition),
                         min_one_batch=reading.is_empty,
-                        until=patience.until(reading.is_empty),
+                        until=remote_wait.until(reading.is_empty),
                         asker=self._call.context.connection,
                     )
                     self._take(result, partition, wanted, found)

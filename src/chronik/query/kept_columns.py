@@ -51,7 +51,7 @@ class KeptColumns:
         self.bytes = 0
         """When a query last wrote columns."""
         self.dropped = 0
-        """Topics whose columns went for want of room."""
+        """Topics whose columns were removed because there was no room."""
 
     def hold(self, name: str, topic_id: str, held: list[TopicColumns]) -> TopicColumns:
         """The columns of a topic, which stay until what is in `held` is released. Blocking."""

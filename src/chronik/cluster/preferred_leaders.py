@@ -1,4 +1,7 @@
-"""Which partitions should be led by somebody else. Pure."""
+"""Leader changes that somebody asks for: back to the preferred replica, or unclean. Pure.
+
+Who leads after a broker died is decided in `metadata/elections.py`.
+"""
 
 from __future__ import annotations
 

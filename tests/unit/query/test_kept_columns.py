@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from chronik.query import kept as keeping
-from chronik.query.kept import KeptColumns, spare_bytes
+from chronik.query import kept_columns as keeping
+from chronik.query.kept_columns import KeptColumns, spare_bytes
 from chronik.query.messages import QueryError
 from chronik.query.run import QueryRun, spill_bytes_max
 from chronik.query.tables import TopicColumns, remove_unknown
