@@ -30,7 +30,11 @@ ROWS: Final = (
         "replication/replica.py",
         "        if lagging and self._pending_isr is None:\n",
         "        if lagging and self._pending_isr is not None:\n",
-        ("tests/cluster/test_produce.py::test_a_frozen_follower_leaves_the_isr_in_time",),
+        (
+            "tests/unit/replication/test_isr_members.py"
+            "::test_a_follower_that_lags_leaves_the_isr_and_the_others_are_enough",
+        ),
+        is_quick=True,
     ),
     Plant(
         "each lower limit of a figure counts as reached",
