@@ -1,4 +1,5 @@
-"""More defects of the table of requirements in docs/TESTING.md: HTTP and the console, logins, hostile input.
+"""More defects of the table of requirements in docs/TESTING.md: HTTP, search, SQL and the console,
+logins, hostile input.
 
 `tools/plants.py` plants them.
 """
@@ -12,6 +13,24 @@ from tools.planted_failures import Plant
 __all__ = ["ROWS"]
 
 ROWS: Final = (
+    Plant(
+        "without a key anybody changes anything",
+        "H02",
+        "admin/guard.py",
+        "        if access is HttpAccess.CHANGE and not self.is_local:\n",
+        "        if access is HttpAccess.CHANGE and self.is_local is None:\n",
+        ("tests/unit/admin/test_guard.py::test_beyond_loopback_nothing_can_be_changed_without_a_key",),
+        is_quick=True,
+    ),
+    Plant(
+        "where a key is set it is not asked for",
+        "H02",
+        "admin/guard.py",
+        "        if self._knows_anybody or self.is_closed or",
+        "        if self.has_authorizer or self.is_closed or",
+        ("tests/unit/admin/test_guard.py::test_where_a_key_is_set_it_is_needed",),
+        is_quick=True,
+    ),
     Plant(
         "how far followers are behind is not told",
         "H03",
@@ -28,6 +47,31 @@ ROWS: Final = (
         '"expr": "chronik_replication_lag_records{',
         '"expr": "chronik_replica_lag_records{',
         ("tests/unit/test_deploy.py::test_only_names_that_exist",),
+        is_quick=True,
+    ),
+    Plant(
+        "the indexer does not learn where logs start",
+        "H04",
+        "query/indexer.py",
+        "                topic.learn_start(part.tp.partition, part.log_start_offset)\n",
+        "",
+        ("tests/query/test_deleted_records.py::test_deleted_records_are_not_found_though_nothing_new_comes",),
+    ),
+    Plant(
+        "the index is not compared with a compacted log",
+        "H04",
+        "query/rechecking.py",
+        "                if number not in topic.targets or state.compaction <=",
+        "                if number in topic.targets or state.compaction <=",
+        ("tests/query/test_deleted_records.py::test_totals_of_a_compacted_topic_equal_the_log",),
+    ),
+    Plant(
+        "rows that were written to a file stay in memory too",
+        "H05",
+        "query/tables.py",
+        "        self._tail, self._tail_first = [], self.position\n",
+        "        self._tail_first = self.position\n",
+        ("tests/unit/query/test_tables.py::test_files_and_memory_are_one_and_survive_a_restart",),
         is_quick=True,
     ),
     Plant(
@@ -167,6 +211,15 @@ ROWS: Final = (
         "                yield from self._decoded(body, batches[index : index + 1], window, skip)\n",
         "            for row in batches:\n                skip(row, error)\n",
         ("tests/unit/columns/test_poison.py::test_a_batch_that_cannot_be_read_costs_itself_alone",),
+        is_quick=True,
+    ),
+    Plant(
+        "a batch is believed what offsets it says it has",
+        "R07",
+        "storage/segment.py",
+        "            if header.base_offset < next_offset:\n                self.verified_bytes =",
+        "            if header.base_offset < 0:\n                self.verified_bytes =",
+        ("tests/unit/replication/test_repair.py::test_a_batch_that_says_offsets_of_others_is_damaged",),
         is_quick=True,
     ),
     Plant(

@@ -1,4 +1,5 @@
-"""More defects of the table of requirements in docs/TESTING.md: Spark, scale, operations and shipping.
+"""More defects of the table of requirements in docs/TESTING.md: Spark, scale, operations and
+shipping, the runbook and the guards.
 
 `tools/plants.py` plants them.
 """
@@ -238,5 +239,50 @@ ROWS: Final = (
         "        context.pythonExec = sys.executable\n",
         "        pass\n",
         ("tests/spark/test_plain_session.py::test_reads_streams_and_writes_need_no_settings",),
+    ),
+    Plant(
+        "a state machine looks at the clock",
+        "guards",
+        "transactions/transaction.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\nimport time as time\n",
+        ("tests/unit/test_style.py::test_pure_modules_have_no_clock_and_no_io",),
+        is_quick=True,
+    ),
+    Plant(
+        "the client exports a name that is not there",
+        "guards",
+        "client/__init__.py",
+        '    "TopicInfo",\n    "Transaction",\n',
+        '    "TopicInfo",\n    "TopicSettings",\n    "Transaction",\n',
+        ("tests/unit/test_style.py::test_what_a_module_exports_exists",),
+        is_quick=True,
+    ),
+    Plant(
+        "a metric is on no panel of the dashboard",
+        "guards",
+        "deploy/grafana/chronik.json",
+        "chronik_under_replicated_partitions",
+        "chronik_brokers",
+        ("tests/unit/test_deploy.py::test_every_metric_is_on_the_dashboard",),
+        is_quick=True,
+    ),
+    Plant(
+        "a requirement that nobody guards",
+        "guards",
+        "docs/REQUIREMENTS.md",
+        "\n| O07 |",
+        "\n| K01 | Offsets are told in words |\n| O07 |",
+        ("tests/unit/test_requirement_ids.py::test_every_requirement_is_guarded_or_said_to_be_missing",),
+        is_quick=True,
+    ),
+    Plant(
+        "a metadata entry that was written is told in other words",
+        "runbook",
+        "metadata/telling.py",
+        '"Wrote %s to metadata WAL at offset %d"',
+        '"Appended %s at %d"',
+        ("tests/unit/metadata/test_telling.py::test_the_lines",),
+        is_quick=True,
     ),
 )

@@ -88,6 +88,16 @@ def test_what_guards_a_requirement_exists(requirement: str, tests: str, defect: 
         assert all(f"`{test}`" in tests for test in one.tests)
 
 
+def test_every_requirement_has_a_planted_defect() -> None:
+    """Else its tests might all pass without what it asks for."""
+    known = re.findall(
+        r"^\| ([SLHPXRNO]\d\d) \|", (ROOT / "docs" / "REQUIREMENTS.md").read_text(), re.MULTILINE
+    )
+    planted = {name for one in PLANTS for name in one.failure.split(", ")}
+    assert len(known) > 60
+    assert [name for name in known if name not in planted] == []
+
+
 def test_every_plant_is_in_a_table() -> None:
     told = [
         name for cell in (*(row[-1] for row in ROWS), *(row[-1] for row in PLANTED)) for name in QUOTED(cell)
