@@ -12,6 +12,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 FOREIGN := .foreign/go/clients .foreign/go/chart .foreign/go/versitygw .foreign/node/.complete
 JAR_SETS := kafka kafka-apps kafka-3.9 kafka-2.8 kafka-0.11 spark spark-iceberg spark-delta
 SITE_ENV := build/site-env
+JAVA_ARCHIVE := build/java/tools.jsa
 CODE := src tests tools bench examples
 ARGS ?=
 WORKERS ?= 3
@@ -43,7 +44,7 @@ run: $(VENV)/.run ## set up what a node needs and start one (ARGS="--kafka-port 
 test: setup lint ## set up everything, then every check and every test, WORKERS (3) files side by side
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-setup: prerequisites $(VENV)/.dev jars foreign ## set up everything that the tests need
+setup: prerequisites $(VENV)/.dev jars foreign $(JAVA_ARCHIVE) ## set up everything that the tests need
 
 # --- environment ------------------------------------------------------------------------------
 
@@ -69,6 +70,9 @@ jars: $(JAR_SETS:%=.jars/%/.complete)
 	@rm -rf $(@D) && mkdir -p $(@D)
 	mvn -q -B -f tools/jars/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
+
+$(JAVA_ARCHIVE): .jars/kafka/.complete tests/java_archive.py | $(VENV)/.dev
+	$(BIN)/python -m tests.java_archive $@
 
 foreign: $(FOREIGN)
 

@@ -22,6 +22,12 @@ CURRENT = "kafka"
 TOOL_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
+ARCHIVE = ROOT / "build" / "java" / "tools.jsa"
+"""The classes of the current tools as a JVM loads them fastest; `make setup` writes it (java_archive.py)."""
+# An archive that does not fit the jars or the JVM any longer is not used, and the JVM need not say so.
+_FROM_ARCHIVE = (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds=off", "-Xlog:class+path=off")
+
+
 class JavaFailed(AssertionError):
     """A Java program ended with an error; the message holds what it printed."""
 
@@ -52,6 +58,8 @@ def classpath(jar_set: str = CURRENT) -> str:
 def command(
     main: str, *arguments: str, jar_set: str = CURRENT, options: tuple[str, ...] = TOOL_OPTIONS
 ) -> list[str]:
+    if options == TOOL_OPTIONS and jar_set == CURRENT and ARCHIVE.exists():
+        options = (*options, *_FROM_ARCHIVE)
     return [java(), *options, "-cp", classpath(jar_set), main, *arguments]
 
 
