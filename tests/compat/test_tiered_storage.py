@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -20,6 +22,7 @@ from tests import java
 from tests.configs import set_configs
 from tests.node import SOURCE, ChronikNode
 from tests.s3 import BUCKET, KEY_ID, SECRET, S3Server
+from tests.segments import flip_bit
 
 TOPIC = "tiered"
 COUNT = 3_000
@@ -246,3 +249,85 @@ async def test_the_door_works_with_an_s3_server(store: S3Server) -> None:
         await door.listed("a")
     assert "\n" not in str(gone.value)
     assert "canary" not in str(gone.value)
+
+
+@pytest.mark.timeout(300)
+def test_verify_finds_what_was_planted_in_an_s3_server(tmp_path: Path, store: S3Server) -> None:
+    """Guards O03: of a node that was killed, and by object and offset."""
+    node = ChronikNode(
+        tmp_path / "node",
+        env=store.secrets(),
+        tiering_interval_ms=100,
+        retention_check_interval_ms=100,
+        **store.settings(),
+    )
+    node.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        config = {**CONFIGS, "local.retention.bytes": str(256 * 1024)}
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
+        produce(node.bootstrap, COUNT)
+        wait_for(lambda: first_local(node) > 0, "some local copies are gone")
+        wait_for(lambda: len(in_both(node, store)) > 2, "some are here and in the store")
+    finally:
+        node.kill()
+    code, told = verified(node, store)
+    assert (code, harmful(told)) == (0, []), told
+    assert told["objects"] > 10
+    old = min(store.objects.rglob("*.segment"), key=found_offset)
+    new = in_both(node, store)[-2]
+    sound = new.read_bytes()
+    flip_bit(old, 30)
+    flip_bit(new, len(sound) - 5)
+    code, told = verified(node, store)
+    assert code == 1
+    found = {(Path(one["file"]).name, one["kind"], one["offset"]) for one in harmful(told)}
+    assert found == {
+        (old.name, "damaged batch", found_offset(old)),
+        (new.name, "damaged index", found_offset(new)),
+    }
+    assert new.read_bytes() != sound, "a check changes nothing"
+    code, told = verified(node, store, "--repair")
+    assert code == 1
+    assert {Path(one["file"]).name for one in harmful(told) if one["repaired"]} == {new.name}
+    assert new.read_bytes() == sound
+    new.unlink()
+    store.kill()
+    code, told = verified(node, store)
+    assert (code, [one["kind"] for one in harmful(told)]) == (1, ["unreadable object store"])
+    assert SECRET not in json.dumps(told)
+
+
+def in_both(node: ChronikNode, store: S3Server) -> list[Path]:
+    """Objects of the store whose records the local disk has as well."""
+    local = first_local(node)
+    return sorted(
+        (one for one in store.objects.rglob("*.segment") if found_offset(one) >= local), key=found_offset
+    )
+
+
+def found_offset(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def harmful(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in told["findings"] if not one["is_harmless"]]
+
+
+def verified(node: ChronikNode, store: S3Server, *flags: str) -> tuple[int, dict[str, Any]]:
+    settings = {f"CHRONIK_{name.upper()}": value for name, value in store.settings().items()}
+    done = subprocess.run(
+        [sys.executable, "-m", "chronik", "verify", str(node.data_dir), "--remote", "--json", *flags],
+        env={
+            "PYTHONPATH": str(SOURCE),
+            "CHRONIK_OBJECT_STORE_TIMEOUT_MS": "2000",
+            **settings,
+            **store.secrets(),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)

@@ -1,28 +1,21 @@
-"""Where backups lie: a directory, or an object store that speaks S3, with the same layout.
-
-The door to object stores is asynchronous and a backup's files are not: a loop of its own, in a thread, runs
-the door's calls.
-"""
+"""Where backups lie: a directory, or an object store that speaks S3, with the same layout."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from chronik.cli.backup_files import BackupDirectory, BackupFolder, too_large
 from chronik.cli.client import CommandFailed
+from chronik.cli.object_thread import ObjectThread
 
 if TYPE_CHECKING:
     from chronik.config import Settings
     from chronik.objects.door import ObjectDoor
-
-T = TypeVar("T")
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
 """One call of the store moves this much; its time-out counts for one call."""
@@ -79,30 +72,17 @@ class BackupObjects:
     def __init__(self, door: ObjectDoor) -> None:
         self._door = door
         self._sizes: dict[str, dict[str, int]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="backup-objects", daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        under_way = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return under_way.result()
-        except KeyboardInterrupt:
-            under_way.cancel()
-            raise
+        self._thread = ObjectThread(door)
 
     def close(self) -> None:
-        self._run(self._door.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.close()
 
     def put(self, path: str, data: bytes | bytearray) -> None:
         async def chunks() -> AsyncIterator[bytes]:
             for start in range(0, len(data), RANGE_BYTES):
                 yield bytes(data[start : start + RANGE_BYTES])
 
-        self._run(self._door.put(path, chunks))
+        self._thread.run(self._door.put(path, chunks))
         folder, _, name = path.rpartition("/")
         if folder in self._sizes:
             self._sizes[folder][name] = len(data)
@@ -114,7 +94,7 @@ class BackupObjects:
             return None
         if size > size_max:
             raise too_large(path, size_max)
-        return self._run(self._read(path, size))
+        return self._thread.run(self._read(path, size))
 
     async def _read(self, path: str, size: int) -> bytes:
         starts = range(0, size, RANGE_BYTES)
@@ -130,7 +110,7 @@ class BackupObjects:
         from chronik.objects.store import LIST_MAX
 
         if folder not in self._sizes:
-            found = self._run(self._door.listed(folder))
+            found = self._thread.run(self._door.listed(folder))
             if len(found) >= LIST_MAX:
                 raise CommandFailed(
                     f"{self._door.address} has {LIST_MAX} objects or more in {folder}: begin a new backup in "

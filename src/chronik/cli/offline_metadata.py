@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,20 +38,23 @@ def assigned_replicas(folders: Iterable[str]) -> Assigned | None:
             for topic in state.topics.values()
             for number, partition in enumerate(topic.partitions)
         },
-        compacted=_compacted(state),
+        compacted=compacted_topics(state),
     )
 
 
-def compacted_topics(folder: Path) -> frozenset[str]:
-    """The compacted topics, as far as the metadata of one data directory can be read."""
+def cluster_state(folder: Path, tail: Sequence[bytes] = (), cut_at: int | None = None) -> ClusterState | None:
+    """As far as the metadata of one data directory can be read; None if it cannot.
+
+    `tail` are the batches of the metadata log that the WAL holds, oldest first: a node that was killed has
+    the newest there alone. `cut_at` is the lowest offset at which the WAL says the log was cut.
+    """
     try:
-        state = _state(folder)
+        return _state(folder, tail, cut_at)
     except Exception:  # commands of which those before are lost may fail in any way
-        return frozenset()
-    return _compacted(state) if state is not None else frozenset()
+        return None
 
 
-def _compacted(state: ClusterState) -> frozenset[str]:
+def compacted_topics(state: ClusterState) -> frozenset[str]:
     default = state.broker_configs.get("", {}).get("log.cleanup.policy", "delete")
     return frozenset(
         topic.name
@@ -60,12 +63,14 @@ def _compacted(state: ClusterState) -> frozenset[str]:
     )
 
 
-def _state(folder: Path) -> ClusterState | None:
+def _state(folder: Path, tail: Sequence[bytes] = (), cut_at: int | None = None) -> ClusterState | None:
     root = folder / "topics" if (folder / "topics").is_dir() else folder
     try:
         state = _snapshot(folder) or ClusterState()
         for log in sorted((root / _LOG).glob("*.log")):
-            _apply(state, log.read_bytes())
+            _apply(state, log.read_bytes(), cut_at)
+        for data in tail:
+            _apply(state, data)
     except (OSError, RequestError, TooNew, ValueError):
         return None
     return state if state.applied_index else None
@@ -79,8 +84,10 @@ def _snapshot(folder: Path) -> ClusterState | None:
     return None
 
 
-def _apply(state: ClusterState, data: bytes) -> None:
-    for position, _ in headers(data):
+def _apply(state: ClusterState, data: bytes, end_offset: int | None = None) -> None:
+    for position, header in headers(data):
+        if end_offset is not None and header.base_offset >= end_offset:
+            return
         check_batch(data, position)
         for record in read_records(data, position):
             index = record.offset + 1

@@ -9,13 +9,21 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chronik.cli.printable import say
+from chronik.cli.settings import CONFIG_OPTION
 from chronik.model import ChronikError
-from chronik.words import counted
+from chronik.words import counted, human_bytes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from chronik.cli.object_thread import ObjectThread
+    from chronik.cli.verify_remote import RemoteCheck
+    from chronik.metadata.state import ClusterState
 
 
 class VerifyRefused(ChronikError):
@@ -39,6 +47,15 @@ def verify(
             "still holds) and cut torn tails; what is replaced or cut is kept in DIR/verify-aside",
         ),
     ] = False,
+    remote: Annotated[
+        bool,
+        typer.Option(
+            "--remote",
+            help="read what lies in the object store too; which one, and its credentials, are the settings "
+            "object_store_*, from the environment or --config",
+        ),
+    ] = False,
+    config: Annotated[Path | None, CONFIG_OPTION] = None,
     as_json: Annotated[bool, typer.Option("--json", help="for scripts")] = False,
 ) -> None:
     """Check all files of a data directory: WAL, checkpoint, segments, indexes, metadata; exit code 1: damage.
@@ -47,11 +64,15 @@ def verify(
 
     Given the folder of a machine with shards or of a local cluster, it checks every node's directory in it.
 
+    With --remote it reads every manifest and segment that the metadata names in the object store, too.
+
     Examples:
 
       chronik verify /var/lib/chronik
 
       chronik verify /var/lib/chronik --repair
+
+      chronik verify /var/lib/chronik --remote --config /etc/chronik/chronik.toml
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -59,9 +80,10 @@ def verify(
     from chronik.cli.verify_checks import Verification
 
     nodes = node_directories(data_dir)
-    with contextlib.ExitStack() as locks:
+    with contextlib.ExitStack() as stack:
+        objects = stack.enter_context(_object_store(config)) if remote else None
         for node in nodes:
-            locks.enter_context(unused(node))
+            stack.enter_context(unused(node))
         verifications = {node: Verification(node, repair=repair) for node in nodes}
         size_bytes = sum(one.size_bytes for one in verifications.values())
         is_shown = not as_json and sys.stderr.isatty()
@@ -69,15 +91,27 @@ def verify(
             task = progress.add_task("reading", total=size_bytes)
             for one in verifications.values():
                 one.run(lambda count: progress.advance(task, count))
+            states = [one.metadata for one in verifications.values() if one.metadata is not None]
+            state = max(states, key=lambda each: each.applied_index, default=None)
+            found = None
+            if objects is not None:
+                found = _remote_check(
+                    objects, state, nodes, data_dir, progress if is_shown else None, repair=repair
+                )
     findings = [
         dataclasses.replace(finding, file=str((node / finding.file).relative_to(data_dir)))
         for node, one in verifications.items()
         for finding in one.findings
     ]
+    findings += found.findings if found is not None else []
     damaged = sum(not finding.is_harmless for finding in findings)
     file_count = sum(one.file_count for one in verifications.values())
+    unread = 0 if found is not None or state is None else _remote_bytes(state)
     if as_json:
-        shown = {"files": file_count, "bytes": size_bytes}
+        shown: dict[str, object] = {"files": file_count, "bytes": size_bytes}
+        if found is not None:
+            shown |= {"objects": found.object_count, "object_bytes": found.size_bytes}
+        shown["object_bytes_not_read"] = unread
         print(json.dumps({**shown, "findings": [finding.as_dict() for finding in findings]}))
     else:
         for finding in findings:
@@ -85,9 +119,74 @@ def verify(
         read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
         if len(nodes) > 1:
             read = f"{len(nodes)} nodes, {read}"
+        if found is not None:
+            read += f"; {counted(found.object_count, 'object')}, {found.size_bytes / 1e6:.1f} MB"
         print(f"{read}: {counted(damaged, 'finding')}" if damaged else f"{read}: no damage")
+        if unread:
+            print(f"{human_bytes(unread)} in the object store were not read: --remote does that")
     if damaged:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _object_store(config: Path | None) -> Iterator[ObjectThread]:
+    import random
+
+    from chronik.assembly import open_object_store
+    from chronik.cli.object_thread import ObjectThread
+    from chronik.cli.settings import load
+
+    door = open_object_store(load({}, config).settings, random.Random())
+    if door is None:
+        raise VerifyRefused(
+            "no object store is set: give the node's settings object_store and object_store_* by --config or "
+            "as CHRONIK_OBJECT_STORE and its relatives"
+        )
+    objects = ObjectThread(door)
+    try:
+        yield objects
+    finally:
+        objects.close()
+
+
+def _remote_check(
+    objects: ObjectThread,
+    state: ClusterState | None,
+    nodes: list[Path],
+    data_dir: Path,
+    progress: Progress | None,
+    *,
+    repair: bool,
+) -> RemoteCheck:
+    from chronik.cli.verify_put_back import PutBack
+    from chronik.cli.verify_remote import RemoteCheck, without_hole
+
+    if state is None:
+        raise VerifyRefused(
+            f"{data_dir}: its metadata cannot be read, so what the store should hold is not known"
+        )
+    task = None
+
+    def advance(count: int) -> None:
+        if progress is not None and task is not None:
+            progress.advance(task, count)
+
+    check = RemoteCheck(objects, state, advance, PutBack(objects, nodes) if repair else None)
+    if progress is not None:
+        task = progress.add_task("reading objects", total=check.expected_bytes)
+    check.run()
+    check.findings += without_hole(check.partitions, nodes, data_dir)
+    return check
+
+
+def _remote_bytes(state: ClusterState) -> int:
+    """Of all segments that the metadata says are in an object store."""
+    return sum(
+        one.remote.size_bytes
+        for topic in state.topics.values()
+        for one in topic.partitions
+        if one.remote is not None
+    )
 
 
 def node_directories(folder: Path) -> list[Path]:

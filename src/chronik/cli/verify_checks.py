@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from chronik.cli.offline_metadata import compacted_topics
+from chronik.cli.offline_metadata import cluster_state, compacted_topics
 from chronik.cli.verify_findings import ASIDE, FROM_NOTHING, NOT_NOTICED, FileFinding, Inspection, Place
 from chronik.cli.verify_logs import LogCheck, segments_of
 from chronik.cli.verify_metadata import METADATA_PLACE, check_metadata, check_small_files
 from chronik.cli.verify_wal import Replay, WalCheck
+from chronik.metadata.state import ClusterState
 from chronik.records.batch import HEADER_BYTES, read_header
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import Checkpoint, LogState
@@ -43,6 +44,8 @@ class Verification:
         checked = [*self._wal_files, *(path for paths in self._segments.values() for path in paths)]
         self._lost = ""
         """Why a start without a checkpoint is refused; empty if it is not, or if there is a checkpoint."""
+        self.metadata: ClusterState | None = None
+        """What the directory knows of the cluster, once it was checked; None if that cannot be read."""
         self.file_count = len(checked) + len(self._snapshots)
         self.size_bytes = sum(path.stat().st_size for path in checked)
 
@@ -67,7 +70,9 @@ class Verification:
         wal = WalCheck(self._inspection, checkpoint, advance)
         wal.run(self._wal_files, is_cut_back=is_cut_back)
         self._missing_wal(checkpoint)
-        compacted = compacted_topics(self._root)
+        replay = wal.replays.get(METADATA_PLACE, Replay())
+        self.metadata = cluster_state(self._root, wal.appends(METADATA_PLACE), replay.cut_at)
+        compacted = compacted_topics(self.metadata) if self.metadata is not None else frozenset()
         is_stopped = checkpoint is not None and checkpoint.clean and not wal.replays
         for folder in self._folders:
             if not folder.name.endswith("-delete"):
@@ -84,7 +89,6 @@ class Verification:
         for name, state in states.items():
             self._missing_log(self._root / "topics" / name, state, wal)
         log = states.get("{}-{}".format(*METADATA_PLACE))
-        replay = wal.replays.get(METADATA_PLACE, Replay())
         log_start = max(log.log_start_offset if log is not None else 0, replay.start)
         check_metadata(self._inspection, self._snapshots, log_start)
         self.file_count += check_small_files(self._inspection)

@@ -101,7 +101,11 @@ class LogCheck:
             self._tell_producers(producers, self._state)
         for path in sorted(self._folder.glob("*index")):
             if not path.with_suffix(".log").exists():
-                finding = self._find(path, -1, "index without a log", "no segment has this name")
+                what = "no segment has this name"
+                was_before = bool(self._paths) and path.stem.isdigit() and path.stem < self._paths[0].stem
+                if was_before:
+                    what = "its segment was deleted before the node ended; the next start removes it"
+                finding = self._find(path, -1, "index without a log", what, is_harmless=was_before)
                 self._inspection.set_aside(finding, path)
 
     def _find(

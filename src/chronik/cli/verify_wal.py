@@ -221,6 +221,11 @@ class WalCheck:
                         return payload[position : position + header.size_bytes], held.path.name
         return None
 
+    def appends(self, key: tuple[str, int]) -> list[bytes]:
+        """All that the WAL holds of a log, oldest first, without what was cut off again."""
+        held = self._held.get(key, ())
+        return [self._inspection.read(one.path, one.position, one.payload_bytes) for one in held]
+
     def settle(self, segment_bytes: SegmentBytes) -> None:
         """After the logs: write entries again whose records a segment has, and cut a torn tail."""
         if not self._inspection.is_repairing:

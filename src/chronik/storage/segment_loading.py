@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chronik.model import StorageError, TopicPartition
 from chronik.storage.disk import Disk
@@ -16,6 +16,8 @@ from chronik.storage.segment import Segment, segment_name
 from chronik.storage.swap import settle
 
 log = logging.getLogger(__name__)
+
+INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
 
 
 class CheckpointedLog(NamedTuple):
@@ -46,7 +48,8 @@ def _open_segments(disk: Disk, known: CheckpointedLog) -> list[Segment]:
     active_base, _ = known.extent
     interval = known.index_interval_bytes
     found = []
-    for name in disk.list(known.directory):
+    names = disk.list(known.directory)
+    for name in names:
         if not name.endswith(".log") or not name[:-4].isdigit():
             continue
         segment = Segment.load(disk, known.directory, int(name[:-4]), index_interval_bytes=interval)
@@ -56,7 +59,17 @@ def _open_segments(disk: Disk, known: CheckpointedLog) -> list[Segment]:
             found.append(segment)
     while len(found) > 1 and found[1].base_offset <= known.log_start_offset:
         found.pop(0).delete()  # before the log start: it was due for deletion before the last stop
+    if found:
+        _end_deletions(disk, known.directory, names, found[0].base_offset)
     return found
+
+
+def _end_deletions(disk: Disk, directory: Path, names: list[str], first_base: int) -> None:
+    """Remove indexes of segments before the first one: a node that was killed had removed only the logs."""
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        if suffix in INDEX_SUFFIXES and stem.isdigit() and int(stem) < first_base:
+            disk.remove(directory / name)
 
 
 def _settle_active(disk: Disk, known: CheckpointedLog, found: list[Segment]) -> None:

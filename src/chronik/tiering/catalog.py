@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Container, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -26,6 +25,7 @@ from chronik.tiering.manifest import (
     DamagedObject,
     RemoteManifest,
     check_manifest,
+    cluster_folder,
     decode_manifest,
     encode,
     manifest_name,
@@ -37,14 +37,11 @@ __all__ = ["EMPTY", "Catalog", "Key"]
 EMPTY: Final = RemoteManifest()
 SEGMENTS_KEPT: Final = 200_000
 """Segments in all manifests that are kept in memory, some 100 MB. The one that was read last always is."""
-ID_BYTES_MAX: Final = 31
-"""Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""
 LARGE_BYTES: Final = 128 * 1024
 LARGE_SEGMENTS: Final = 1_000
 """What is larger is decoded, checked and encoded beside the event loop: it takes a millisecond or more."""
 _MEMORY_PER_BYTE: Final = 4
 """Memory that a manifest takes while it is decoded, for each of its bytes."""
-_FORMAT: Final = "v1"
 Key: TypeAlias = tuple[bytes, int]
 
 
@@ -83,12 +80,7 @@ class Catalog:
         cluster_id = self.metadata.state.cluster_id
         if cluster_id is None:
             raise Unavailable("The cluster has no id yet.")
-        # An id may have characters that names of objects must not have, and any length. Two clusters must
-        # never share a folder: each would remove what the other has there.
-        readable = "".join(one if one.isalnum() and one.isascii() else "_" for one in cluster_id)[:40]
-        data = cluster_id.encode()
-        unique = data.hex() if len(data) <= ID_BYTES_MAX else sha256(data).hexdigest()
-        return f"chronik-{_FORMAT}-{readable}-{unique}"
+        return cluster_folder(cluster_id)
 
     def topic_folder(self, topic_id: UUID) -> str:
         return f"{self.root}/{topic_id.hex}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "RemoteSegment",
     "SegmentFooter",
     "check_manifest",
+    "cluster_folder",
     "decode_footer",
     "decode_manifest",
     "encode",
@@ -44,6 +46,9 @@ SEGMENTS_MAX: Final = 50_000
 """Remote segments of one partition. Beyond it nothing more is uploaded until retention removes some."""
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
 FOOTER_BYTES_MAX: Final = 128 * 1024 * 1024
+ID_BYTES_MAX: Final = 31
+"""Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""
+_FORMAT: Final = "v1"
 _INT64: Final = 2**63
 _MAGIC: Final = b"CHRT"
 _VERSION: Final = 1
@@ -176,6 +181,18 @@ def decode_footer(
     if offsets is None or times is None or not sane:
         raise DamagedObject("its index is none of this segment")
     return offsets, times, found.aborted
+
+
+def cluster_folder(cluster_id: str) -> str:
+    """Where in the store everything of a cluster lies.
+
+    An id may have characters that names of objects must not have, and any length. Two clusters must never
+    share a folder: each would remove what the other has there.
+    """
+    readable = "".join(one if one.isalnum() and one.isascii() else "_" for one in cluster_id)[:40]
+    data = cluster_id.encode()
+    unique = data.hex() if len(data) <= ID_BYTES_MAX else sha256(data).hexdigest()
+    return f"chronik-{_FORMAT}-{readable}-{unique}"
 
 
 def segment_name(leader_epoch: int, base_offset: int, unique: str) -> str:

@@ -565,6 +565,34 @@ def test_a_log_cut_or_emptied_since_the_checkpoint_is_sound(tmp_path: Path) -> N
     assert verified(tmp_path) == []
 
 
+def test_a_deletion_that_kill_interrupted_is_ended_by_the_next_start(tmp_path: Path) -> None:
+    """A segment's log goes first: its indexes were left for ever, and called damage."""
+
+    async def change() -> list[Path]:
+        async with opened(tmp_path, SMALL, crash=True) as (store, _):
+            partition = Replicas(store).add(TP.topic, segment_bytes=7_000)
+            for number in range(40):
+                put(partition, (b"k", value_at(number)), now_ms=1)
+            await store.wal.drained()
+            await store.checkpoint()
+            await partition.log.advance_start(30)
+            await store.wal.drained()
+            await store.disk.run(IoThread.BACKGROUND, lambda: None)
+        folder = tmp_path / "topics" / "orders-0"
+        left = [folder / f"{0:020d}{suffix}" for suffix in (".timeindex", ".index")]
+        for path in left:
+            path.with_suffix(".log").unlink(missing_ok=True)
+            path.write_bytes(b"")
+        return left
+
+    left = asyncio.run(change())
+    findings = verified(tmp_path)
+    assert [(one.kind, one.is_harmless) for one in findings] == [("index without a log", True)] * 2
+    assert [offset for offset, _ in asyncio.run(served(tmp_path))][-1] == 39
+    assert not any(path.exists() for path in left)
+    assert verified(tmp_path) == []
+
+
 def test_the_command_tells_and_ends_with_1(root: Path) -> None:
     run = CliRunner().invoke
     clean = run(build("verify"), ["verify", str(root)])
