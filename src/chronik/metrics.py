@@ -434,6 +434,16 @@ _TABLE: Final = (
         "Schemas that were too large or too expensive for the node's event loop and judged in a process.",
     ),
     Metric(
+        "chronik_schema_registry_waiting",
+        "gauge",
+        "Different schemas that wait for that process, at most 16, of one principal or address at most 4.",
+    ),
+    Metric(
+        "chronik_schema_registry_turned_away_total",
+        "counter",
+        "Schemas that were refused because too many waited for that process.",
+    ),
+    Metric(
         "chronik_metadata_bytes",
         "gauge",
         "Size of the cluster's metadata, about: topics, partitions, configs, users, ACLs, quotas, tokens.",

@@ -25,7 +25,9 @@ from chronik.admin.guard import login_required
 from chronik.admin.scrape import why_not_ready
 from chronik.model import ErrorCode, RequestError
 from chronik.security.principals import ANONYMOUS
+from chronik.security.quotas import REQUEST_SHARE
 from chronik.server.changes import NAME_CHARS_MAX, joined, may_have_changed
+from chronik.server.throttling import metered
 
 __all__ = ["AdminApp"]
 
@@ -112,7 +114,7 @@ class AdminApp:
         is_change = endpoint.access is HttpAccess.CHANGE and not getattr(call.body, "dry_run", False)
         try:
             async with asyncio.timeout(endpoint.deadline_s):
-                value = await endpoint.function(call)
+                value = await self._work(endpoint, call)
         except Exception as error:
             if is_change and _may_have_changed(error):
                 self._note_change(request, caller)
@@ -124,6 +126,16 @@ class AdminApp:
             sent = int(response.headers["content-length"])
             self._context.quotas.charge(caller.principal, endpoint.quota, received=len(data), sent=sent)
         return response
+
+    async def _work(self, endpoint: HttpEndpoint, call: HttpCall) -> Any:
+        if endpoint.quota != REQUEST_SHARE:
+            return await endpoint.function(call)
+
+        async def work() -> Any:
+            return await endpoint.function(call)
+
+        quotas, principal = self._context.quotas, call.caller.principal
+        return await metered(work(), lambda took_s: quotas.charge_work(principal, took_s))
 
     def _note_change(self, request: Request, caller: Caller) -> None:
         if caller.signed is None:

@@ -120,7 +120,7 @@ class HttpEndpoint:
     """It answers even while the node waits for its cluster."""
     quota: str | None = None
     """The caller's quota that is charged: bytes of the body (producer_byte_rate) or of the answer
-    (consumer_byte_rate)."""
+    (consumer_byte_rate), or the time on the event loop (request_percentage)."""
     dialect: Dialect | None = None
     """Set for an API whose form somebody else defined; None for chronik's own."""
 

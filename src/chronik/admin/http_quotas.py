@@ -1,4 +1,5 @@
-"""Callers of HTTP have the quotas that they have as Kafka clients: bytes written, bytes read, topics changed.
+"""Callers of HTTP have the quotas that they have as Kafka clients: bytes written, bytes read, topics changed,
+and processor time for calls of the schema registry.
 
 A caller over its quota is refused with 429 and told when to come back. A connection cannot be muted instead,
 since a proxy may send the calls of many on one. What a call took is charged when it is known, so one call may
@@ -16,8 +17,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from chronik.admin.errors import HttpError
-from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, Quotas
-from chronik.server.throttling import quota_user
+from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, REQUEST_SHARE, Quotas
+from chronik.server.throttling import PERCENT, quota_user
 
 __all__ = ["HTTP_CLIENT_ID", "HttpQuotas"]
 
@@ -66,6 +67,10 @@ class HttpQuotas:
             self._take(principal, key, received)
         elif key == CONSUMER_RATE:
             self._take(principal, key, sent)
+
+    def charge_work(self, principal: str, seconds: float) -> None:
+        """Processor time that a call took, whether it was answered or failed."""
+        self._take(principal, REQUEST_SHARE, seconds * PERCENT)
 
     def charge_mutation(self, principal: str, partitions: int) -> None:
         """Before they are created or deleted; HttpError(429) if the caller has to wait first."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from chronik.admin.endpoint import (
     Content,
@@ -30,6 +31,7 @@ from chronik.registry.messages import RegistryAnswer, RegistryCall
 from chronik.registry.operations import QUESTIONS
 from chronik.registry.records import CONTEXTS
 from chronik.security.acls import Operation, ResourceType
+from chronik.security.quotas import REQUEST_SHARE
 from chronik.server.coordinators import ensure_internal_topic
 from chronik.server.gate import Needs, on_named
 
@@ -107,10 +109,10 @@ def _failure(status: int, failure: Failure) -> Content:
 _CONFLUENT: Final = Dialect(failure=_failure, failure_type=SchemaFailure)
 _Declare: TypeAlias = Callable[..., Callable[[Function], HttpEndpoint]]
 reading: Final[_Declare] = partial(
-    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.STATUS, dialect=_CONFLUENT
+    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.STATUS, dialect=_CONFLUENT, quota=REQUEST_SHARE
 )
 changing: Final[_Declare] = partial(
-    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.CHANGE, dialect=_CONFLUENT
+    endpoint, media_type=MEDIA_TYPE, access=HttpAccess.CHANGE, dialect=_CONFLUENT, quota=REQUEST_SHARE
 )
 
 
@@ -120,11 +122,14 @@ changing: Final[_Declare] = partial(
 async def ask_registry(call: HttpCall, wanted: RegistryCall) -> Any:
     """What the registry answers; RegistryError as it says."""
     _check_subject(wanted.subject)
+    caller = call.caller
+    wanted = replace(wanted, asker=caller.access.host if caller.is_anonymous else caller.principal)
     try:
         async with asyncio.timeout(SECONDS):
             answer = await _answer(call, wanted)
     except TimeoutError:
         raise RegistryError(50002, "The schema registry did not answer in time.") from None
+    call.context.quotas.charge_work(caller.principal, answer.work_s)
     if answer.error_code:
         raise RegistryError(answer.error_code, answer.message)
     return answer.value

@@ -151,7 +151,10 @@ class NodeCollector:
         yield from _family("chronik_schema_registry_bytes", {(): schemas.share.held_bytes})
         yield from _family("chronik_schema_registry_bytes_max", {(): schemas.share.bytes_max})
         yield from _family("chronik_schema_registry_refused_total", {(): schemas.share.refused})
-        yield from _family("chronik_schema_registry_processes_total", {(): schemas.judging.processes})
+        judging = schemas.judging
+        yield from _family("chronik_schema_registry_processes_total", {(): judging.processes})
+        yield from _family("chronik_schema_registry_waiting", {(): judging.waiting})
+        yield from _family("chronik_schema_registry_turned_away_total", {(): judging.refused})
 
     def _wal(self) -> Iterator[Family]:
         store = self._context.store

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chronik.registry.errors import RegistryError
 from chronik.registry.judge import TYPES, SchemaQuestion, SchemaText
-from chronik.registry.judging import Judging
+from chronik.registry.judging import Judge
 from chronik.registry.limits import (
     COMPARED_BYTES_MAX,
     COMPARED_MAX,
@@ -32,7 +32,7 @@ class CheckPlan(NamedTuple):
         return self.question.schema.schema_type, text, self.references
 
 
-async def canonical_of(judging: Judging, question: SchemaQuestion) -> str:
+async def canonical_of(judging: Judge, question: SchemaQuestion) -> str:
     verdict = await judging.judge(question)
     if verdict.invalid:
         raise RegistryError(42201, f"Invalid schema: {verdict.invalid}")

@@ -10,7 +10,7 @@ from chronik.coordinators.shards import Replicas, Shards
 from chronik.metadata.store import MetadataStore
 from chronik.model import NO_LEADER, SCHEMAS_TOPIC, NodeId, RequestError
 from chronik.registry.errors import RegistryError
-from chronik.registry.judging import Judging
+from chronik.registry.judging import JudgeFor, Judging
 from chronik.registry.messages import RegistryAnswer, RegistryCall
 from chronik.registry.operations import CHANGES, QUESTIONS
 from chronik.registry.shard import SchemaShard
@@ -36,7 +36,7 @@ class SchemaRegistry:
         )
 
     def _build(self, journal: Journal) -> SchemaShard:
-        return SchemaShard(journal, self.judging, self.share)
+        return SchemaShard(journal, self.share)
 
     def start(self) -> None:
         self._shards.start()
@@ -72,20 +72,25 @@ class SchemaRegistry:
             state = await shard.state()
         except RequestError:
             return RegistryAnswer(is_elsewhere=True)
+        judge = JudgeFor(self.judging, call.asker)
         try:
             question = QUESTIONS.get(call.operation)
             if question is not None:
-                return RegistryAnswer(value=await question(state, self.judging, call))
-            return RegistryAnswer(value=await CHANGES[call.operation](shard, call))
+                value = await question(state, judge, call)
+            else:
+                value = await CHANGES[call.operation](shard, judge, call)
+            return RegistryAnswer(value=value, work_s=judge.work_s)
         except RegistryError as error:
-            return RegistryAnswer(error_code=error.error_code, message=error.message)
+            return RegistryAnswer(error_code=error.error_code, message=error.message, work_s=judge.work_s)
         except RequestError as error:
             why = f"The change is not surely written: {error}."
             return RegistryAnswer(error_code=50001, message=why, is_unsure=True)
 
     async def run_empty(self, call: RegistryCall) -> RegistryAnswer:
         """Answer a question before anything was ever registered."""
+        judge = JudgeFor(self.judging, call.asker)
         try:
-            return RegistryAnswer(value=await QUESTIONS[call.operation](RegistryState(), self.judging, call))
+            value = await QUESTIONS[call.operation](RegistryState(), judge, call)
+            return RegistryAnswer(value=value, work_s=judge.work_s)
         except RegistryError as error:
-            return RegistryAnswer(error_code=error.error_code, message=error.message)
+            return RegistryAnswer(error_code=error.error_code, message=error.message, work_s=judge.work_s)

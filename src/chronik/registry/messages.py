@@ -47,6 +47,8 @@ class RegistryCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     force: bool = False
     default_to_global: bool = False
     format: str = ""
+    asker: str = ""
+    """Whose turn it is when schemas wait to be judged: a principal, or an address without a login."""
 
 
 class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,3 +59,5 @@ class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """This node is not the registry, or not yet. Nothing was done."""
     is_unsure: bool = False
     """A change failed that the log may have."""
+    work_s: float = 0.0
+    """Processor time that is not on the event loop of the node that asks."""

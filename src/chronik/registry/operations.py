@@ -15,7 +15,7 @@ import msgspec
 from chronik.registry.checking import CheckPlan, canonical_of, plan_of
 from chronik.registry.errors import RegistryError
 from chronik.registry.judge import SchemaQuestion, directions_of
-from chronik.registry.judging import Judging
+from chronik.registry.judging import Judge
 from chronik.registry.limits import RECORD_BYTES_MAX, SUBJECTS_MAX, VERSIONS_MAX
 from chronik.registry.messages import RegistryCall
 from chronik.registry.records import KeyType, NoopValue, Record, SchemaValue, key_of, schema_record
@@ -24,8 +24,8 @@ from chronik.registry.state import DEFAULT_LEVEL, LEVELS, MODES, RegistryState, 
 
 __all__ = ["CHANGES", "QUESTIONS"]
 
-_Question: TypeAlias = Callable[[RegistryState, Judging, RegistryCall], Awaitable[Any]]
-_Change: TypeAlias = Callable[[SchemaShard, RegistryCall], Awaitable[Any]]
+_Question: TypeAlias = Callable[[RegistryState, Judge, RegistryCall], Awaitable[Any]]
+_Change: TypeAlias = Callable[[SchemaShard, Judge, RegistryCall], Awaitable[Any]]
 
 ATTEMPTS_MAX: Final = 10
 SUBJECTS_AT_ONCE: Final = 200
@@ -84,7 +84,7 @@ def _of_version(value: SchemaValue, schema: str | None = None) -> dict[str, Any]
     return {**named, **_of_schema(value, text), **deleted}
 
 
-async def _formatted(state: RegistryState, judging: Judging, value: SchemaValue, wanted: str) -> str:
+async def _formatted(state: RegistryState, judging: Judge, value: SchemaValue, wanted: str) -> str:
     if not wanted or (wanted == "serialized" and value.schema_type != "PROTOBUF"):
         return value.schema
     if wanted != "serialized":
@@ -97,7 +97,7 @@ async def _formatted(state: RegistryState, judging: Judging, value: SchemaValue,
 # -- questions ------------------------------------------------------------------------------------
 
 
-async def _subjects(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
+async def _subjects(state: RegistryState, judging: Judge, call: RegistryCall) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     async for name, versions in _wanted(state, call):
         is_deleted = all(one.deleted for one in versions.values())
@@ -117,25 +117,25 @@ async def _wanted(
             await asyncio.sleep(0)
 
 
-async def _versions(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
+async def _versions(state: RegistryState, judging: Judge, call: RegistryCall) -> list[dict[str, Any]]:
     found = state.versions(_subject(call), deleted=call.deleted)
     if not found:
         raise _no_subject(call.subject)
     return [{"version": one.version, "deleted": one.deleted} for one in found]
 
 
-async def _get_version(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _get_version(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     found = _version(state, call)
     return _of_version(found, await _formatted(state, judging, found, call.format))
 
 
-async def _referenced_by(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
+async def _referenced_by(state: RegistryState, judging: Judge, call: RegistryCall) -> list[dict[str, Any]]:
     found = _version(state, call)
     referring = state.referring(found.subject, found.version)
     return [{"id": one.id, "subject": one.subject} for one in referring]
 
 
-async def _by_id(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _by_id(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     """The schema with an id, and all versions that have it: who may see one of them may see the schema."""
     found = state.by_id.get(call.id)
     if not found:
@@ -149,7 +149,7 @@ async def _by_id(state: RegistryState, judging: Judging, call: RegistryCall) -> 
     return {**_of_schema(first, schema), "versions": versions, "maxId": state.last_id}
 
 
-async def _schemas(state: RegistryState, judging: Judging, call: RegistryCall) -> list[dict[str, Any]]:
+async def _schemas(state: RegistryState, judging: Judge, call: RegistryCall) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     async for _, versions in _wanted(state, call):
         wanted = [one for _, one in sorted(versions.items()) if call.deleted or not one.deleted]
@@ -157,7 +157,7 @@ async def _schemas(state: RegistryState, judging: Judging, call: RegistryCall) -
     return found
 
 
-async def _lookup(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _lookup(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     versions = state.versions(_subject(call), deleted=call.deleted)
     if not versions:
         raise _no_subject(call.subject)
@@ -176,7 +176,7 @@ def _same(versions: list[SchemaValue], plan: CheckPlan, text: str) -> SchemaValu
     return next((one for one in reversed(versions) if one.body == body), None)
 
 
-async def _check(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _check(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     level = state.level(_subject(call))
     earlier = state.versions(_subject(call))
     if call.version:
@@ -197,7 +197,7 @@ async def _check(state: RegistryState, judging: Judging, call: RegistryCall) -> 
     return {"is_compatible": not differences, "messages": differences}
 
 
-async def _config(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _config(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     found = state.configs.get(call.subject)
     if found is None and call.subject is not None:
         if not call.default_to_global:
@@ -208,7 +208,7 @@ async def _config(state: RegistryState, judging: Judging, call: RegistryCall) ->
     return {"compatibilityLevel": found or DEFAULT_LEVEL}
 
 
-async def _mode(state: RegistryState, judging: Judging, call: RegistryCall) -> dict[str, Any]:
+async def _mode(state: RegistryState, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     if call.subject is not None and call.subject not in state.modes and not call.default_to_global:
         raise RegistryError(40409, f"Subject '{call.subject}' does not have subject-level mode configured")
     return {"mode": state.mode(call.subject)}
@@ -217,7 +217,7 @@ async def _mode(state: RegistryState, judging: Judging, call: RegistryCall) -> d
 # -- changes --------------------------------------------------------------------------------------
 
 
-async def _register(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
+async def _register(shard: SchemaShard, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     for _ in range(ATTEMPTS_MAX):
         state = await shard.state()
         is_import = _check_may_register(state, call)
@@ -225,7 +225,7 @@ async def _register(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
         plan = _plan_to_register(state, call, versions, is_import=is_import)
         if not is_import and (known := _same(versions, plan, call.body.schema)) is not None:
             return {"id": known.id}
-        verdict = await shard.judging.judge(plan.question)
+        verdict = await judging.judge(plan.question)
         if verdict.invalid:
             raise RegistryError(42201, f"Invalid schema: {verdict.invalid}")
         known = _same(versions, plan, verdict.canonical)
@@ -309,7 +309,7 @@ def _check_room(shard: SchemaShard, state: RegistryState, value: SchemaValue) ->
         raise RegistryError(42290, "The registry is full: see the setting schema_registry_bytes_max.")
 
 
-async def _delete_subject(shard: SchemaShard, call: RegistryCall) -> list[int]:
+async def _delete_subject(shard: SchemaShard, judging: Judge, call: RegistryCall) -> list[int]:
     async with shard.writing() as state:
         _check_may_delete(state, call)
         everything = state.versions(_subject(call), deleted=True)
@@ -343,7 +343,7 @@ async def _delete_subject(shard: SchemaShard, call: RegistryCall) -> list[int]:
         return [one.version for one in gone]
 
 
-async def _delete_version(shard: SchemaShard, call: RegistryCall) -> int:
+async def _delete_version(shard: SchemaShard, judging: Judge, call: RegistryCall) -> int:
     async with shard.writing() as state:
         _check_may_delete(state, call)
         number = _version_number(call.version)
@@ -400,7 +400,7 @@ def _tombstone(value: SchemaValue) -> Record:
     return key_of(KeyType.SCHEMA, value.subject, value.version), None
 
 
-async def _set_config(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
+async def _set_config(shard: SchemaShard, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     level = call.value.upper()
     if level not in LEVELS:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
@@ -412,7 +412,7 @@ async def _set_config(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
     return {"compatibility": level}
 
 
-async def _delete_config(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
+async def _delete_config(shard: SchemaShard, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     async with shard.writing() as state:
         _check_may_delete(state, call)
         before = state.configs.get(call.subject)
@@ -423,7 +423,7 @@ async def _delete_config(shard: SchemaShard, call: RegistryCall) -> dict[str, An
     return {"compatibilityLevel": before or DEFAULT_LEVEL}
 
 
-async def _set_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
+async def _set_mode(shard: SchemaShard, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     mode = call.value.upper()
     if mode not in MODES:
         raise RegistryError(42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
@@ -440,7 +440,7 @@ async def _set_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
     return {"mode": mode}
 
 
-async def _delete_mode(shard: SchemaShard, call: RegistryCall) -> dict[str, Any]:
+async def _delete_mode(shard: SchemaShard, judging: Judge, call: RegistryCall) -> dict[str, Any]:
     async with shard.writing() as state:
         before = state.modes.get(call.subject)
         if before is None:

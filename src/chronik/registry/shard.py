@@ -16,7 +16,6 @@ from chronik.log_lines import RepeatingLine
 from chronik.model import ErrorCode, RequestError
 from chronik.records.batch import BatchHeader, Buffer
 from chronik.records.reader import read_records
-from chronik.registry.judging import Judging
 from chronik.registry.records import Record, decode, id_alone
 from chronik.registry.state import RegistryState
 
@@ -29,9 +28,8 @@ RECORDS_AT_ONCE: Final = 500
 
 
 class SchemaShard:
-    def __init__(self, journal: Journal, judging: Judging, share: Share) -> None:
+    def __init__(self, journal: Journal, share: Share) -> None:
         self.journal = journal
-        self.judging = judging
         self.share = share
         self._held = share.hold()
         self._state = RegistryState()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chronik.server.dispatch import RequestContext
 
 __all__ = [
+    "PERCENT",
     "Cost",
     "charge_mutation",
     "charge_work",
@@ -39,7 +40,7 @@ __all__ = [
 T = TypeVar("T")
 
 _MUTATIONS: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
-_PERCENT: Final = 100.0
+PERCENT: Final = 100.0
 
 
 class Cost(NamedTuple):
@@ -59,7 +60,7 @@ def throttle(
     user = quota_user(principal)
     if user is None:
         return None
-    charges = [(REQUEST_SHARE, cost.work_s * _PERCENT)]
+    charges = [(REQUEST_SHARE, cost.work_s * PERCENT)]
     if cost.api_key == ApiKey.PRODUCE:
         charges.append((PRODUCER_RATE, cost.request_bytes))
     elif cost.api_key == ApiKey.FETCH:
@@ -92,7 +93,7 @@ def charge_work(ctx: RequestContext, seconds: float) -> None:
     quotas, user = ctx.services.quotas, quota_user(ctx.connection.principal)
     if not quotas.is_empty and user is not None:
         now_s = asyncio.get_running_loop().time()
-        quotas.take(REQUEST_SHARE, user, ctx.client_id or "", seconds * _PERCENT, now_s)
+        quotas.take(REQUEST_SHARE, user, ctx.client_id or "", seconds * PERCENT, now_s)
 
 
 def may_create_on_first_use(ctx: RequestContext) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from chronik.admin.http_quotas import UNDER_WAY_MAX, HttpQuotas
 from chronik.admin.routes import ENDPOINTS
 from chronik.metadata.commands import PutCredential, SetQuota
 from chronik.node import Node
-from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, Quotas
+from chronik.security.quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, REQUEST_SHARE, Quotas
 from chronik.security.scram import MECHANISMS, make_credential
 from tests.unit.admin.support import Answer, Http, with_node
 
@@ -67,6 +68,24 @@ def test_who_owes_is_refused_and_told_when_to_come_back(tmp_path: Path, quota: s
             assert (await ask(http, quota, number, others)).status == 200
         for other in RATES.keys() - {quota}:
             assert (await ask(http, other, 5, basic("ada"))).status == 200, "each quota for itself"
+
+    with_node(tmp_path, work, **CLOSED)
+
+
+def test_the_registry_charges_what_its_process_took(tmp_path: Path) -> None:
+    async def work(node: Node, http: Http) -> None:
+        await limited(node, http, {REQUEST_SHARE: 1.0})
+        for _ in range(3):
+            assert (await http.get("/subjects", **basic("ada"))).status == 200
+        schema = json.dumps({"type": "string", "description": "x" * 20_000})
+        body = {"schemaType": "JSON", "schema": schema}
+        register = "/subjects/orders-value/versions"
+        assert (await http.post(register, body, **basic("ada"))).status == 200
+        assert node.parts.services.schemas.judging.processes == 1
+        refused = await http.get("/subjects", **basic("ada"))
+        assert (refused.status, refused.json["error_code"]) == (429, 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await http.get("/subjects", **basic("eve"))).status == 200
 
     with_node(tmp_path, work, **CLOSED)
 

@@ -53,18 +53,20 @@ class Log:
 
 
 def shard_of(log: Log) -> SchemaShard:
-    return SchemaShard(log, Judging(), Share("schemas", 1 << 20))  # type: ignore[arg-type]
+    return SchemaShard(log, Share("schemas", 1 << 20))  # type: ignore[arg-type]
 
 
 async def register(shard: SchemaShard, subject: str, schema: str = '"int"') -> int:
     body = SchemaBody(schema=schema)
-    made = await CHANGES["register"](shard, RegistryCall(operation="register", subject=subject, body=body))
+    made = await CHANGES["register"](
+        shard, Judging(), RegistryCall(operation="register", subject=subject, body=body)
+    )
     return int(made["id"])
 
 
 async def subjects(shard: SchemaShard) -> list[str]:
     call = RegistryCall(operation="subjects")
-    return [one["subject"] for one in await QUESTIONS["subjects"](await shard.state(), shard.judging, call)]
+    return [one["subject"] for one in await QUESTIONS["subjects"](await shard.state(), Judging(), call)]
 
 
 async def test_a_write_that_is_in_the_log_counts_though_it_failed() -> None:
@@ -160,9 +162,7 @@ async def test_schemas_of_other_contexts_are_not_found_by_their_ids() -> None:
     await log.write([schema_record(there), schema_record(here)])
     shard = shard_of(log)
     await log.load(shard.apply)
-    found = await QUESTIONS["by_id"](
-        await shard.state(), shard.judging, RegistryCall(operation="by_id", id=5)
-    )
+    found = await QUESTIONS["by_id"](await shard.state(), Judging(), RegistryCall(operation="by_id", id=5))
     assert (found["schema"], len(found["versions"])) == ('"int"', 1)
 
 
@@ -178,7 +178,9 @@ async def test_configs_and_modes_are_counted() -> None:
     shard.share.bytes_max = 5_500
 
     async def change(operation: str, subject: str | None, value: str = "") -> None:
-        await CHANGES[operation](shard, RegistryCall(operation=operation, subject=subject, value=value))
+        await CHANGES[operation](
+            shard, Judging(), RegistryCall(operation=operation, subject=subject, value=value)
+        )
 
     for subject in ("a", "b"):
         await change("set_config", subject * 512, "FULL")
@@ -230,7 +232,7 @@ async def test_lists_are_cut_where_the_schemas_are_and_hold_up_nobody() -> None:
 
     async def ask(operation: str, *, latest_only: bool = False) -> list[str]:
         call = RegistryCall(operation=operation, prefix="b", latest_only=latest_only)
-        found = await QUESTIONS[operation](await shard.state(), shard.judging, call)
+        found = await QUESTIONS[operation](await shard.state(), Judging(), call)
         return [one["subject"] for one in found]
 
     running = asyncio.create_task(others())

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -125,6 +126,69 @@ async def test_few_wait_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None
     assert refused == [50302, 50302]
     canonical = json.dumps(json.loads(texts[3]), separators=(",", ":"))
     assert (await apart.judge(questions[3])).canonical == canonical
+
+
+async def test_nobody_has_all_places_nor_all_turns() -> None:
+    apart = Judging()
+
+    def question(name: str) -> SchemaQuestion:
+        text = json.dumps({"type": "string", "description": f"{name}" * 20_000})
+        return SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text))
+
+    ended: list[str] = []
+
+    async def ask(asker: str, number: int) -> None:
+        await apart.judge(question(f"{asker}{number}"), asker)
+        ended.append(asker)
+
+    greedy = [asyncio.create_task(ask("greedy", number)) for number in range(20)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(ask(f"other{number}", 0)) for number in range(3)]
+    await asyncio.sleep(0)
+    waiting = apart.waiting
+    found = await asyncio.gather(*greedy, *others, return_exceptions=True)
+    assert waiting == judging.WAITING_EACH_MAX + 3
+    refused = [one for one in found if isinstance(one, RegistryError)]
+    assert len(refused) == apart.refused == 20 - judging.WAITING_EACH_MAX
+    assert "your places are taken" in str(refused[0])
+    assert set(ended[:5]) == {"greedy", "other0", "other1", "other2"}
+    assert apart.waiting == 0
+
+
+async def test_who_leaves_while_the_process_starts_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting, may_start = asyncio.Event(), asyncio.Event()
+    made: list[asyncio.subprocess.Process] = []
+    begin = judging._start
+
+    async def start() -> asyncio.subprocess.Process:
+        starting.set()
+        await may_start.wait()
+        made.append(await begin())
+        return made[-1]
+
+    monkeypatch.setattr(judging, "_start", start)
+    apart = Judging()
+    text = json.dumps({"type": "string", "description": "x" * 20_000})
+    question = SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text))
+    gone = asyncio.create_task(apart.judge(question))
+    await starting.wait()
+    gone.cancel()
+    may_start.set()
+    assert (await apart.judge(question)).canonical, "the turn is free"
+    assert len(made) == 2
+    assert await made[0].wait() == -signal.SIGKILL
+
+
+async def test_who_leaves_hands_the_turn_on() -> None:
+    apart = Judging()
+    texts = [json.dumps({"type": "string", "description": f"{n}" * 20_000}) for n in range(4)]
+    questions = [SchemaQuestion(schema=SchemaText(schema_type="JSON", text=text)) for text in texts]
+    asking = [asyncio.create_task(apart.judge(one, f"{n}")) for n, one in enumerate(questions)]
+    await asyncio.sleep(0)
+    for gone in (2, 0, 1):
+        asking[gone].cancel()
+    assert (await asking[3]).canonical
+    assert apart.waiting == 0
 
 
 async def test_who_asks_the_same_shares_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
