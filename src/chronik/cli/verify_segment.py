@@ -14,12 +14,12 @@ from chronik.storage.soundness import find_fault
 from chronik.tiering.manifest import DamagedObject, RemoteSegment, decode_footer
 from chronik.tiering.reader import BATCH_BYTES_MAX
 
-__all__ = ["CheckedSegment", "ObjectFault", "Source", "check_segment"]
+__all__ = ["CheckedSegment", "ObjectBytes", "ObjectFault", "check_segment"]
 
 _OFFSET_MAX: Final = 2**63 - 1
 
 
-class Source(Protocol):
+class ObjectBytes(Protocol):
     def read_at(self, position: int, size: int) -> bytes:
         """Fewer bytes only where the object ends."""
         ...
@@ -39,19 +39,19 @@ class CheckedSegment:
     is_footer_sound: bool = False
 
 
-class _Footer(NamedTuple):
+class _Indexes(NamedTuple):
     offsets: OffsetIndex
     times: TimeIndex
 
 
 def check_segment(
-    source: Source, size: int, segment: RemoteSegment, epochs: Sequence[tuple[int, int]]
+    source: ObjectBytes, size: int, segment: RemoteSegment, epochs: Sequence[tuple[int, int]]
 ) -> CheckedSegment:
     """`epochs` are those of the manifest: (leader epoch, first offset), ascending."""
     checked = CheckedSegment()
     footer = _footer(source, size, segment, checked)
     log_bytes = min(segment.log_bytes, size)
-    walk = _Walk(segment, epochs, footer)
+    walk = _AgainstManifest(segment, epochs, footer)
     position, low = 0, 0
     while True:
 
@@ -78,7 +78,9 @@ def check_segment(
     return checked
 
 
-def _footer(source: Source, size: int, segment: RemoteSegment, checked: CheckedSegment) -> _Footer | None:
+def _footer(
+    source: ObjectBytes, size: int, segment: RemoteSegment, checked: CheckedSegment
+) -> _Indexes | None:
     wanted = max(min(segment.footer_bytes, size - segment.log_bytes), 0)
     data = source.read_at(segment.log_bytes, wanted) if wanted else b""
     try:
@@ -89,14 +91,14 @@ def _footer(source: Source, size: int, segment: RemoteSegment, checked: CheckedS
         checked.faults.append(fault)
         return None
     checked.is_footer_sound = True
-    return _Footer(offsets, times)
+    return _Indexes(offsets, times)
 
 
-class _Walk:
+class _AgainstManifest:
     """Holds each batch against what the manifest and the indexes say of it."""
 
     def __init__(
-        self, segment: RemoteSegment, epochs: Sequence[tuple[int, int]], footer: _Footer | None
+        self, segment: RemoteSegment, epochs: Sequence[tuple[int, int]], footer: _Indexes | None
     ) -> None:
         self._segment = segment
         self._epochs = epochs

@@ -25,6 +25,7 @@ import msgspec
 from chronik.registry.errors import RegistryError, TooExpensive
 from chronik.registry.judge import Judgement, SchemaQuestion, judge
 from chronik.registry.limits import INLINE_BYTES_MAX, INLINE_STEPS_MAX, StepBudget
+from chronik.tasks import Tasks
 
 __all__ = ["Judge", "JudgeFor", "Judging"]
 
@@ -63,6 +64,7 @@ class JudgeFor:
 class Judging:
     def __init__(self) -> None:
         self._turns = _Turns()
+        self._tasks = Tasks("schema registry")
         self._asked: dict[bytes, _Question] = {}
         self._known: OrderedDict[bytes, Judgement] = OrderedDict()
         self._known_bytes = 0
@@ -124,7 +126,7 @@ class Judging:
             self.processes += 1
             began = asyncio.get_running_loop().time()
             try:
-                verdict = await _ask(question)
+                verdict = await _ask(question, self._tasks)
             except RegistryError as error:
                 asked.refusal = error.message
                 raise
@@ -210,10 +212,10 @@ async def _start() -> asyncio.subprocess.Process:
     )
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _started(tasks: Tasks) -> asyncio.subprocess.Process:
     """asyncio may wait for ever for a process whose start was cancelled, and the turn would never be free.
     So it starts, and is ended then."""
-    starting = asyncio.create_task(_start())
+    starting = tasks.spawn(_start(), "starting a process that judges a schema")
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -227,8 +229,8 @@ def _end(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
             starting.result().kill()
 
 
-async def _ask(question: SchemaQuestion) -> Judgement:
-    process = await _started()
+async def _ask(question: SchemaQuestion, tasks: Tasks) -> Judgement:
+    process = await _started(tasks)
     try:
         async with asyncio.timeout(SECONDS_MAX):
             out, _ = await process.communicate(msgspec.msgpack.encode(question))
