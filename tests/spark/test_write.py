@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from chronik.spark import writer
-from chronik.spark.ledger import Ledger, SinkDecision
+from chronik.spark.exactly_once import Ledger, SinkDecision
 from chronik.spark.options import WriteOptions, write_options
 from chronik.spark.planning import DataLoss, ask
 from chronik.spark.producing import OpenTransaction, end_transaction

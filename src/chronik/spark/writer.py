@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from chronik.client import Cluster
 from chronik.model import ErrorCode, RequestError
-from chronik.spark.ledger import Ledger, SinkDecision
+from chronik.spark.exactly_once import Ledger, SinkDecision
 from chronik.spark.options import OptionError, WriteOptions
 from chronik.spark.planning import DataLoss, ask
 from chronik.spark.producing import OpenTransaction, TaskProducer, end_transaction
@@ -181,7 +181,7 @@ class ChronikWriter(_Ends, DataSourceArrowWriter):
 
 
 class ChronikStreamWriter(_Ends, DataSourceStreamArrowWriter):
-    """Each micro-batch is written once, however often it is run; see `ledger`."""
+    """Each micro-batch is written once, however often it is run; see `exactly_once`."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)

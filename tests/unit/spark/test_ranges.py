@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.model import TopicPartition
-from chronik.spark.ledger import PART_CHARACTERS_MAX, SinkDecision, decode, encode, part_count
+from chronik.spark.exactly_once import PART_CHARACTERS_MAX, SinkDecision, decode, encode, part_count
 from chronik.spark.producing import OpenTransaction
 from chronik.spark.ranges import OffsetRange, cap, split
 
