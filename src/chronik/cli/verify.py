@@ -82,21 +82,20 @@ def verify(
     from chronik.cli.verify_checks import Verification
 
     nodes = node_directories(data_dir)
+    found = None
     with contextlib.ExitStack() as stack:
         objects = stack.enter_context(_object_store(config)) if remote else None
         for node in nodes:
             stack.enter_context(unused(node))
         verifications = {node: Verification(node, repair=repair) for node in nodes}
-        size_bytes = sum(one.size_bytes for one in verifications.values())
         is_shown = not as_json and sys.stderr.isatty()
         with Progress(console=Console(stderr=True), transient=True, disable=not is_shown) as progress:
-            task = progress.add_task("reading", total=size_bytes)
+            task = progress.add_task("reading", total=_read(verifications)[1])
             for one in verifications.values():
                 one.run(lambda count: progress.advance(task, count))
             states = [one.metadata for one in verifications.values() if one.metadata is not None]
             state = max(states, key=lambda each: each.applied_index, default=None)
             shown = progress if is_shown else None
-            found = None
             if objects is not None:
                 found = _remote_check(objects, state, nodes, data_dir, shown, repair=repair)
     findings = _local_findings(verifications, data_dir) + (found.findings if found is not None else [])
