@@ -20,6 +20,7 @@ from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
 
 __all__ = [
+    "BATCH_BYTES_MAX",
     "FOOTER_BYTES_MAX",
     "MANIFEST_BYTES_MAX",
     "SEGMENTS_MAX",
@@ -43,6 +44,8 @@ T = TypeVar("T")
 SEGMENTS_MAX: Final = 50_000
 """Remote segments of one partition. Beyond it nothing more is uploaded until retention removes some."""
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
+"""A batch is read in one piece. A larger one is not uploaded."""
 FOOTER_BYTES_MAX: Final = 128 * 1024 * 1024
 _INT64: Final = 2**63
 _MAGIC: Final = b"CHRT"
