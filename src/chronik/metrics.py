@@ -193,6 +193,11 @@ class TieringStats:
     """Reads that found no room, because too much was read from the store already."""
     read_memory_bytes: int = 0
     """What reads of the store that are under way may take."""
+    manifest_bytes: int = 0
+    """Manifests that are kept in memory, about."""
+    deletes: int = 0
+    """DeleteRecords of partitions that are under way or wait for the store."""
+    refused_deletes: int = 0
     damaged: int = 0
     """Answers of the store that were not what had been stored."""
     cache_hits: int = 0
@@ -521,6 +526,21 @@ _TABLE: Final = (
         "chronik_remote_damaged_total",
         "counter",
         "Answers of the object store that were not what had been stored.",
+    ),
+    Metric(
+        "chronik_remote_manifest_bytes",
+        "gauge",
+        "Memory of the lists of segments that are kept, about; those used least recently go beyond 96 MiB.",
+    ),
+    Metric(
+        "chronik_remote_deletes",
+        "gauge",
+        "DeleteRecords that wait for the object store, by partition; at most 64, of one partition 8.",
+    ),
+    Metric(
+        "chronik_remote_refused_deletes_total",
+        "counter",
+        "DeleteRecords that were refused because so many waited (KAFKA_STORAGE_ERROR).",
     ),
     Metric("chronik_remote_cache_bytes", "gauge", "Memory that holds what was read from the object store."),
     Metric("chronik_remote_cache_hits_total", "counter", "Pieces of objects that were in that memory."),

@@ -17,13 +17,26 @@ from chronik.metadata.state import ClusterState
 from chronik.model import NodeId, Unavailable
 from chronik.server.node_signature import NodeSignature
 
-__all__ = ["HTTP_ENDPOINT", "HttpPeers", "request_json", "understood"]
+__all__ = ["HTTP_ENDPOINT", "AnswerBudget", "HttpPeers", "request_json", "understood"]
 
 T = TypeVar("T")
 
 HTTP_ENDPOINT: Final = "http"
 """Name of the HTTP port among the endpoints a broker registers."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class AnswerBudget:
+    """Bytes that the answers to one question to several nodes may have together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+
+    def take(self, count: int) -> None:
+        """OSError if there is no room: the answer that it is for is given up."""
+        if count > self._left:
+            raise OSError("the answer is too long")
+        self._left -= count
 
 
 class HttpPeers:
@@ -61,6 +74,7 @@ class HttpPeers:
         timeout_s: float,
         authorization: str | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
+        budget: AnswerBudget | None = None,
     ) -> Any:
         """Another node's answer; HttpError as it gave it, Unavailable when it did not answer or answered at
         greater length."""
@@ -74,8 +88,9 @@ class HttpPeers:
         tls = None if self._tls is None else self._tls()
         try:
             async with asyncio.timeout(timeout_s):
+                room = budget or AnswerBudget(answer_bytes_max)
                 status, answer = await request_json(
-                    address.host, address.port, method, path, data, headers, tls, answer_bytes_max
+                    address.host, address.port, method, path, data, headers, tls, room
                 )
             failure = msgspec.convert(answer, Failure) if status >= 400 else None
         except TimeoutError:
@@ -104,7 +119,7 @@ async def request_json(
     body: bytes | None,
     headers: Mapping[str, str],
     tls: ssl.SSLContext | None = None,
-    answer_bytes_max: int = ANSWER_BYTES_MAX,
+    room: AnswerBudget | None = None,
 ) -> tuple[int, Any]:
     """One request on a connection of its own; status and decoded body."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -119,7 +134,7 @@ async def request_json(
             writer.write(connection.send(h11.Data(data=body)) or b"")
         writer.write(connection.send(h11.EndOfMessage()) or b"")
         await writer.drain()
-        return await _answer(connection, reader, answer_bytes_max)
+        return await _answer(connection, reader, room or AnswerBudget(ANSWER_BYTES_MAX))
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -127,9 +142,9 @@ async def request_json(
 
 
 async def _answer(
-    connection: h11.Connection, reader: asyncio.StreamReader, bytes_max: int
+    connection: h11.Connection, reader: asyncio.StreamReader, room: AnswerBudget
 ) -> tuple[int, Any]:
-    status, parts, size = 0, [], 0
+    status, parts = 0, []
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -137,9 +152,7 @@ async def _answer(
         elif isinstance(event, h11.Response):
             status = event.status_code
         elif isinstance(event, h11.Data):
-            size += len(event.data)
-            if size > bytes_max:
-                raise OSError("the answer is too long")
+            room.take(len(event.data))
             parts.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage):
             return status, msgspec.json.decode(b"".join(parts) or b"null")

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from chronik.admin.context import AdminContext
 from chronik.admin.endpoint import HttpCall
 from chronik.admin.errors import HttpError
+from chronik.admin.peers import AnswerBudget, understood
 from chronik.admin.visible import readable_topics
 from chronik.metrics import clock
-from chronik.model import ErrorCode, Int32, NodeId, RequestError, TopicPartition, Unavailable
+from chronik.model import ErrorCode, Int32, Int64, NodeId, RequestError, TopicPartition, Unavailable
 from chronik.query.gateway import log_states
 from chronik.query.messages import QueryError
 from chronik.query.request import SearchRequest, SearchResult, check_request, sort_key, sort_of
 from chronik.security.acls import Operation, ResourceType
 
-__all__ = ["NodeSearch", "search_cluster", "search_here"]
+__all__ = ["NodeSearch", "believed", "search_cluster", "search_here"]
 
 SEARCH_SECONDS: Final = 10.0
+ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What all nodes together may answer to one search. A node for whose answer there is no room has failed."""
+
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class NodeSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,41 @@ class NodeSearch(msgspec.Struct, frozen=True, kw_only=True):
     """A topic may have been deleted and created again; an index of the old one must not answer."""
 
 
+class NodeHit(msgspec.Struct, frozen=True):
+    """What the nodes' hits are put in order by; the rest is shown as it came."""
+
+    index: str = msgspec.field(name="_index")
+    partition: Int32
+    offset: Int64
+    score: float | None = msgspec.field(name="_score")
+    sort: list[Any] = msgspec.field(default_factory=list)
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    total: Count
+    searched: Count
+    lag: Count = 0
+    hits: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+
+
+def believed(
+    node_id: NodeId, given: object, request: SearchRequest, wanted: Mapping[str, Sequence[int]]
+) -> Mapping[str, Any]:
+    """Another node's answer; Unavailable if it is not one to this question."""
+    answer = understood(node_id, given, NodeAnswer)
+    partitions = sum(map(len, wanted.values()))
+    if max(answer.searched, len(answer.failures)) > partitions or len(answer.hits) > (
+        request.from_ + request.size
+    ):
+        raise Unavailable(f"node {node_id} answers more than it was asked for")
+    is_sorted = sort_of(request) is not None
+    for hit in understood(node_id, answer.hits, list[NodeHit]):
+        if hit.partition not in wanted.get(hit.index, ()) or (is_sorted and not hit.sort):
+            raise Unavailable(f"node {node_id} answers something else: a hit in {hit.index}-{hit.partition}")
+    return msgspec.structs.asdict(answer)
+
+
 async def search_cluster(call: HttpCall, request: SearchRequest, topics: list[str] | None) -> dict[str, Any]:
     """`topics` is None for all that are searchable and that the caller may read."""
     context = call.context
@@ -40,15 +81,19 @@ async def search_cluster(call: HttpCall, request: SearchRequest, topics: list[st
     context.queries.require_installed()
     check_request(request)
     shares, failures = _shares(call, topics)
+    budget = AnswerBudget(ANSWERS_BYTES_MAX)
     answers = await asyncio.gather(
-        *(_ask(context, node_id, request, wanted, call.authorization) for node_id, wanted in shares.items())
+        *(
+            _ask(context, node_id, request, wanted, call.authorization, budget)
+            for node_id, wanted in shares.items()
+        )
     )
     total = lag = searched = 0
     hits: list[dict[str, Any]] = []
     for answer in answers:
         total += answer["total"]
         searched += answer["searched"]
-        lag += answer.get("lag", 0)
+        lag += answer["lag"]
         hits += answer["hits"]
         failures += answer["failures"]
     order = sort_of(request)
@@ -112,6 +157,7 @@ async def _ask(
     request: SearchRequest,
     wanted: dict[str, list[int]],
     authorization: str | None,
+    budget: AnswerBudget,
 ) -> Mapping[str, Any]:
     topics = context.state.topics
     ids = {name: str(topics[name].topic_id) for name in wanted if name in topics}
@@ -119,10 +165,16 @@ async def _ask(
     try:
         if node_id == context.node_id:
             return await search_here(context, share)
-        answer: Mapping[str, Any] = await context.peers.ask(
-            node_id, "POST", "/_node/search", share, timeout_s=SEARCH_SECONDS, authorization=authorization
+        answer = await context.peers.ask(
+            node_id,
+            "POST",
+            "/_node/search",
+            share,
+            timeout_s=SEARCH_SECONDS,
+            authorization=authorization,
+            budget=budget,
         )
-        return answer
+        return believed(node_id, answer, request, wanted)
     except (HttpError, QueryError) as error:
         if 400 <= error.status < 500:
             raise
@@ -132,7 +184,7 @@ async def _ask(
     missing = [
         {"index": name, "shard": number, "reason": reason} for name, ns in wanted.items() for number in ns
     ]
-    return {"total": 0, "searched": 0, "hits": [], "failures": missing}
+    return {"total": 0, "searched": 0, "lag": 0, "hits": [], "failures": missing}
 
 
 async def search_here(context: AdminContext, share: NodeSearch) -> dict[str, Any]:

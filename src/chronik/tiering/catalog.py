@@ -35,8 +35,12 @@ from chronik.tiering.manifest import (
 __all__ = ["EMPTY", "Catalog", "Key"]
 
 EMPTY: Final = RemoteManifest()
-SEGMENTS_KEPT: Final = 200_000
-"""Segments in all manifests that are kept in memory, some 100 MB. The one that was read last always is."""
+MANIFESTS_BYTES_MAX: Final = 96 * 1024 * 1024
+"""Of all manifests that are kept in memory, about. The one that was read last always is."""
+_SEGMENT_BYTES: Final = 500
+_EPOCH_BYTES: Final = 120
+_MANIFEST_BYTES: Final = 1_000
+"""Even an empty one, with what refers to it."""
 LARGE_BYTES: Final = 128 * 1024
 LARGE_SEGMENTS: Final = 1_000
 """What is larger is decoded, checked and encoded beside the event loop: it takes a millisecond or more."""
@@ -67,7 +71,6 @@ class Catalog:
         self._rng = rng
         self._manifests: OrderedDict[Key, tuple[str, RemoteManifest]] = OrderedDict()
         """Manifests with the names of their objects; least recently used first."""
-        self._segments_kept = 0
         self._locks: dict[Key, asyncio.Lock] = {}
         self._unanswered: set[Key] = set()
         """Partitions whose last change may count or not."""
@@ -129,14 +132,14 @@ class Catalog:
     def keep(self, key: Key, name: str, manifest: RemoteManifest) -> None:
         self._drop(key)
         self._manifests[key] = (name, manifest)
-        self._segments_kept += len(manifest.segments)
-        while self._segments_kept > SEGMENTS_KEPT and len(self._manifests) > 1:
+        self.stats.manifest_bytes += _bytes_of(manifest)
+        while self.stats.manifest_bytes > MANIFESTS_BYTES_MAX and len(self._manifests) > 1:
             self._drop(next(iter(self._manifests)))
 
     def _drop(self, key: Key) -> None:
         dropped = self._manifests.pop(key, None)
         if dropped is not None:
-            self._segments_kept -= len(dropped[1].segments)
+            self.stats.manifest_bytes -= _bytes_of(dropped[1])
 
     # --- changing ----------------------------------------------------------------------------------
 
@@ -242,3 +245,8 @@ def _checked(manifest: RemoteManifest, start_offset: int) -> bytes:
 
 def _key(partition: Replica) -> Key:
     return partition.topic_id.bytes, partition.tp.partition
+
+
+def _bytes_of(manifest: RemoteManifest) -> int:
+    """Memory, about: it must not cost a look at each segment."""
+    return _MANIFEST_BYTES + _SEGMENT_BYTES * len(manifest.segments) + _EPOCH_BYTES * len(manifest.epochs)

@@ -21,6 +21,7 @@ from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
 
 __all__ = [
+    "BATCH_BYTES_MAX",
     "FOOTER_BYTES_MAX",
     "MANIFEST_BYTES_MAX",
     "SEGMENTS_MAX",
@@ -45,6 +46,8 @@ T = TypeVar("T")
 SEGMENTS_MAX: Final = 50_000
 """Remote segments of one partition. Beyond it nothing more is uploaded until retention removes some."""
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
+"""A batch is read in one piece. A larger one is not uploaded."""
 FOOTER_BYTES_MAX: Final = 128 * 1024 * 1024
 ID_BYTES_MAX: Final = 31
 """Up to here a cluster's id names its folder itself; of a longer one it is the hash, which is longer."""

@@ -28,6 +28,7 @@ from chronik.tiering.catalog import Catalog
 from chronik.tiering.failures import store_failed
 from chronik.tiering.fetches import Fetches, ObjectPart
 from chronik.tiering.manifest import (
+    BATCH_BYTES_MAX,
     DamagedObject,
     RemoteSegment,
     decode_footer,
@@ -37,8 +38,6 @@ from chronik.tiering.memory import ByteBudget, Holding
 
 __all__ = ["RemoteReader"]
 
-BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
-"""No batch is larger: one comes in a request, whose length is limited."""
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 """What one read returns at most, unless its first batch is larger, whatever the client asks for."""
 _SCAN_BYTES: Final = 64 * 1024

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypeVar
 
+from chronik.log_lines import RepeatingLine
 from chronik.metrics import TieringStats
-from chronik.model import ChronikError, ErrorCode, RequestError, Unavailable
+from chronik.model import ChronikError, ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.replication.partition import Partition
 from chronik.storage.epochs import EpochHistory
 from chronik.storage.reading import EMPTY, LogSlice, TimestampedOffset
@@ -22,6 +25,14 @@ __all__ = ["TieredLogs"]
 
 T = TypeVar("T")
 
+_refused: Final = RepeatingLine(
+    logging.getLogger(__name__),
+    logging.WARNING,
+    "%s: a deletion of records is refused: %d wait for the object store",
+)
+DELETES_MAX: Final = 64
+"""DeleteRecords that wait for the store, in all and of one partition, where each waits for the one before."""
+DELETES_PER_PARTITION: Final = 8
 READS_MAX: Final = 256
 """Reads under way, most of them for fetches that were answered without."""
 READS_PER_ASKER: Final = 16
@@ -43,6 +54,7 @@ class TieredLogs:
         """A consumer that was told to come again joins the read that it began."""
         self._begun: Counter[Hashable] = Counter()
         """Reads under way, by who began them."""
+        self._deletes: Counter[TopicPartition] = Counter()
 
     async def stop(self) -> None:
         await self._tasks.close()
@@ -110,6 +122,30 @@ class TieredLogs:
     async def delete_before(self, partition: Partition, offset: int) -> None:
         """The store forgets first: were it the other way round, a log could start again at what was deleted
         locally after a change of the leader."""
+        with self._deletion(partition.tp):
+            await self._delete_before(partition, offset)
+
+    @contextmanager
+    def _deletion(self, tp: TopicPartition) -> Iterator[None]:
+        """While one is under way. Its client may be gone long before the store is back."""
+        if self._deletes.total() >= DELETES_MAX or self._deletes[tp] >= DELETES_PER_PARTITION:
+            self._stats.refused_deletes += 1
+            _refused(tp, tp, self._deletes.total())
+            raise RequestError(
+                ErrorCode.kafka_storage_error,
+                f"{tp}: too many deletions wait for the object store; try again later",
+            )
+        self._deletes[tp] += 1
+        self._stats.deletes += 1
+        try:
+            yield
+        finally:
+            self._stats.deletes -= 1
+            self._deletes[tp] -= 1
+            if not self._deletes[tp]:
+                del self._deletes[tp]
+
+    async def _delete_before(self, partition: Partition, offset: int) -> None:
         async with self._catalog.changing(partition):
             partition.require_leader()
             try:

@@ -11,11 +11,11 @@ from chronik.model import StorageError
 from chronik.records.batch import HEADER_BYTES, OVERHEAD_BYTES, BatchHeader, check_batch, read_header
 from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
-from chronik.tiering.manifest import FOOTER_BYTES_MAX, RemoteSegment, SegmentFooter, encode
+from chronik.tiering.manifest import BATCH_BYTES_MAX, FOOTER_BYTES_MAX, RemoteSegment, SegmentFooter, encode
 
 __all__ = ["SegmentCopy"]
 
-BATCH_BYTES_MAX: Final = 2**31
+SIZE_MAX: Final = 2**31
 
 
 class SegmentCopy:
@@ -52,8 +52,13 @@ class SegmentCopy:
         while len(data) - position >= HEADER_BYTES:
             header = read_header(data, position)
             size = header.batch_length + OVERHEAD_BYTES
-            if not HEADER_BYTES <= size < BATCH_BYTES_MAX:
+            if not HEADER_BYTES <= size < SIZE_MAX:
                 raise StorageError(f"a batch near offset {self.next_offset} is damaged on this disk")
+            if size > BATCH_BYTES_MAX:
+                raise StorageError(
+                    f"the batch at offset {header.base_offset} has {size} bytes: the object store takes "
+                    f"{BATCH_BYTES_MAX} at most, so it and what follows stay on this disk"
+                )
             if position + size > len(data):
                 needed = position + size
                 break

@@ -12,9 +12,11 @@ import pytest
 from chronik.admin import audit_writer
 from chronik.admin.audit_writer import AuditWriter
 from chronik.admin.client_pushes import PushesQuery, gather
-from chronik.admin.peers import HttpPeers
+from chronik.admin.peers import AnswerBudget, HttpPeers
+from chronik.admin.scatter import believed
 from chronik.metadata.commands import Endpoint
 from chronik.model import Unavailable
+from chronik.query.request import SearchRequest
 from chronik.server.audit import CALLER_DENIALS_MAX, MORE, WINDOW_MS, AuditEntry, AuditTrail
 
 ROUTES = ("doctor", "explain", "verify")
@@ -84,6 +86,42 @@ async def test_an_answer_of_another_kind_is_that_nodes_trouble_alone() -> None:
     assert said in problem
     pushes = await gather(cast(Any, context), PushesQuery(), [2], None)
     assert said in pushes.silent_nodes["2"]
+
+
+HIT = {"_index": "t", "partition": 0, "offset": 5, "_score": 1.0, "sort": [5]}
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        ({"hits": [7]}, "something else"),
+        ({"hits": [{**HIT, "offset": "x"}]}, "something else"),
+        ({"hits": [{**HIT, "_score": "high"}]}, "something else"),
+        ({"hits": [{**HIT, "sort": []}]}, "a hit in t-0"),
+        ({"hits": [{**HIT, "_index": "secret"}]}, "a hit in secret-0"),
+        ({"hits": [{**HIT, "partition": 9}]}, "a hit in t-9"),
+        ({"hits": [HIT] * 4}, "more than it was asked for"),
+        ({"searched": 3}, "more than it was asked for"),
+        ({"failures": [{}] * 3}, "more than it was asked for"),
+        ({"total": -1}, "something else"),
+        ({"total": "many"}, "something else"),
+        ({"lag": None}, "something else"),
+    ],
+)
+def test_a_search_believes_only_what_it_asked_for(hostile: dict[str, Any], said: str) -> None:
+    request = SearchRequest(size=3, sort=["_offset"])
+    good = {"total": 1, "searched": 2, "hits": [HIT], "failures": [], "reached": {}, "lag": 0}
+    assert believed(2, good, request, {"t": [0, 1]})["hits"] == [HIT]
+    with pytest.raises(Unavailable, match=said):
+        believed(2, {**good, **hostile}, request, {"t": [0, 1]})
+
+
+def test_all_answers_to_a_search_have_one_budget() -> None:
+    budget = AnswerBudget(10)
+    budget.take(6)
+    with pytest.raises(OSError, match="too long"):
+        budget.take(5)
+    budget.take(4)
 
 
 async def test_the_audit_log_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:

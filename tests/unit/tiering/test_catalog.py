@@ -75,7 +75,7 @@ async def test_manifests_in_memory_are_bounded_by_their_segments(
         await world.fill(100)
         await world.uploader.upload(world.partition)
         await world.retain_locally()
-        monkeypatch.setattr(catalog, "SEGMENTS_KEPT", 1)
+        monkeypatch.setattr(catalog, "MANIFESTS_BYTES_MAX", 1)
         own = await world.catalog.manifest(world.partition)
         assert len(own.segments) > 1
         assert await world.catalog.manifest(world.partition) is own, "the last one is kept"
@@ -84,6 +84,19 @@ async def test_manifests_in_memory_are_bounded_by_their_segments(
         again = await world.catalog.manifest(world.partition)
         assert again is not own
         assert again == own
+
+
+async def test_every_manifest_in_memory_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "MANIFESTS_BYTES_MAX", 500_000)
+    async with tiered(tmp_path) as world:
+        empty, many_epochs = RemoteManifest(), RemoteManifest((), tuple((n, n) for n in range(3_000)))
+        for number in range(1_000):
+            world.catalog.keep((b"another", number), "x", empty)
+        assert 0 < world.stats.manifest_bytes <= 500_000
+        world.catalog.keep((b"large", 0), "x", many_epochs)
+        assert 300_000 < world.stats.manifest_bytes <= 500_000
+        world.catalog.forget_missing(set())
+        assert world.stats.manifest_bytes == 0
 
 
 async def test_two_clusters_with_long_ids_share_no_folder(tmp_path: Path) -> None:

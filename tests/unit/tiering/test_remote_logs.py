@@ -87,6 +87,38 @@ async def test_deleted_records_are_gone_from_both_tiers(tmp_path: Path) -> None:
         assert await world.offsets() == list(range(end, end + 100))
 
 
+async def test_few_deletions_wait_for_a_store_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_logs, "DELETES_PER_PARTITION", 3)
+    gate = Gate(tmp_path / "objects")
+    async with tiered(tmp_path, gate) as world:
+        await filled(world)
+        gate.opened.clear()
+        deleting = [
+            asyncio.create_task(world.partition.delete_records(30 + n, world.clock.now_ms)) for n in range(5)
+        ]
+        done = await _ended(set(deleting), 2)
+        for one in done:
+            error = one.exception()
+            assert isinstance(error, RequestError)
+            assert error.code == ErrorCode.kafka_storage_error
+            assert "too many deletions wait" in str(error)
+        assert (world.stats.deletes, world.stats.refused_deletes) == (3, 2)
+        gate.opened.set()
+        await asyncio.gather(*(one for one in deleting if one not in done))
+        assert world.stats.deletes == 0
+        assert await world.partition.delete_records(50, world.clock.now_ms) == 50
+
+
+async def _ended(waiting: set[asyncio.Task[int]], count: int) -> set[asyncio.Task[int]]:
+    found: set[asyncio.Task[int]] = set()
+    while len(found) < count:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        found |= done
+    return found
+
+
 async def test_a_slow_store_delays_a_read_no_longer_than_it_may(tmp_path: Path) -> None:
     gate = Gate(tmp_path / "objects")
     async with tiered(tmp_path, gate) as world:

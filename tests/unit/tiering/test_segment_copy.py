@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.model import StorageError
 from chronik.records.batch import BatchHeader, read_header
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
-from chronik.tiering import segment_copy
+from chronik.tiering import reader, segment_copy
 from chronik.tiering.segment_copy import SegmentCopy
 
 PIECE_BYTES = 1000
@@ -32,3 +33,16 @@ def test_a_batch_of_many_pieces_is_joined_once(monkeypatch: pytest.MonkeyPatch) 
     assert looks <= 5
     copy.finish(())
     assert copy.next_offset == 2
+
+
+def test_what_could_not_be_read_back_is_not_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert segment_copy.BATCH_BYTES_MAX == reader.BATCH_BYTES_MAX
+    batch = bytes(build_batch([Record(key=None, value=b"x" * 2000, timestamp_ms=1)]))
+    for limit in (len(batch), len(batch) - 1):
+        monkeypatch.setattr(segment_copy, "BATCH_BYTES_MAX", limit)
+        copy = SegmentCopy("x", 0, 1, 100)
+        if limit == len(batch):
+            assert copy.feed(batch) == batch
+            continue
+        with pytest.raises(StorageError, match=r"the batch at offset 0 has .* stay on this disk"):
+            copy.feed(batch)

@@ -15,6 +15,7 @@ import msgspec
 from chronik.admin.endpoint import HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import on_cluster_or_by_node
+from chronik.admin.peers import understood
 from chronik.admin.routes.topics import known_topic
 from chronik.metadata import commands as c
 from chronik.metadata.security import QuotaEntry, UserEntry
@@ -32,6 +33,8 @@ RECORDS_BYTES_MAX: Final = 64 * 1024 * 1024
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
 COMMANDS_AT_ONCE: Final = 500
 FORWARD_SECONDS: Final = 60.0
+END_BYTES_MAX: Final = 64 * 1024
+"""Of the answer that says where the log ends now."""
 PRODUCER_ID_MAX: Final = 1 << 62
 """A restore goes no further, so that enough ids are left for new producers."""
 ALL_BROKERS: Final = ""
@@ -75,7 +78,7 @@ class RestoredRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoredEnd(msgspec.Struct, frozen=True, kw_only=True):
-    log_end_offset: int
+    log_end_offset: Int64
 
 
 class AppliedChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,8 +267,9 @@ async def restore_records(call: HttpCall) -> RestoredEnd:
             body,
             timeout_s=FORWARD_SECONDS,
             authorization=call.authorization,
+            answer_bytes_max=END_BYTES_MAX,
         )
-        return msgspec.convert(answer, RestoredEnd)
+        return understood(leader, answer, RestoredEnd)
     partition = context.services.replicas.leader(TopicPartition(body.topic, body.partition))
     appended = partition.append_restored(
         memoryview(bytearray(body.batches)), body.log_end_offset, context.services.now_ms()

@@ -9,15 +9,17 @@ import msgspec
 from chronik.admin.endpoint import Content, HttpAccess, HttpCall, endpoint
 from chronik.admin.errors import HttpError
 from chronik.admin.needs import BY_NODE
+from chronik.admin.peers import understood
 from chronik.admin.scatter import SEARCH_SECONDS, NodeSearch, search_cluster, search_here
 from chronik.admin.visible import visible_topics
-from chronik.model import Unavailable
+from chronik.model import Int32, Unavailable
 from chronik.query.request import SearchRequest
 from chronik.security.acls import Operation, ResourceType
 from chronik.security.quotas import CONSUMER_RATE
 from chronik.server.gate import asks
 
 ASK_SECONDS = 3.0
+INDICES_BYTES_MAX = 4 * 1024 * 1024
 
 
 class SearchAnswer(msgspec.Struct, frozen=True):
@@ -29,6 +31,13 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     """Committed records that were not searched: the index does not have them yet, and they are many."""
     _shards: dict[str, Any]
     hits: dict[str, Any]
+
+
+class IndexRow(msgspec.Struct, frozen=True):
+    """What another node must say of each of its indexes; the rest is shown as it came."""
+
+    index: str
+    node: Int32
 
 
 class CatQuery(msgspec.Struct, frozen=True):
@@ -113,9 +122,16 @@ async def cat_indices(call: HttpCall) -> Content:
     visible = {"-", *visible_topics(call)}
     for node_id in context.peers.addresses():
         try:
-            rows += await context.peers.ask(
-                node_id, "GET", "/_node/indices", timeout_s=ASK_SECONDS, authorization=call.authorization
+            answer = await context.peers.ask(
+                node_id,
+                "GET",
+                "/_node/indices",
+                timeout_s=ASK_SECONDS,
+                authorization=call.authorization,
+                answer_bytes_max=INDICES_BYTES_MAX,
             )
+            understood(node_id, answer, list[IndexRow])
+            rows += answer
         except (Unavailable, HttpError) as error:
             rows.append({"index": "-", "node": node_id, "problem": str(error)})
     rows = [row for row in rows if row["index"] in visible]
