@@ -89,22 +89,28 @@ def steep(curve: str, costs: Costs) -> list[str]:
     return out
 
 
+def sizes_of(costs: Costs) -> list[int]:
+    return sorted({size for by_broker in costs.values() for values in by_broker.values() for size in values})
+
+
 def rows(costs: Costs) -> list[list[str]]:
-    """For each figure a line a broker: its medians by size, and its growth."""
+    """For each figure a line a broker: its medians by size, and its growth. A size that one broker was not
+    measured at has its cell all the same."""
+    sizes = sizes_of(costs)
     out = []
     for figure, by_broker in costs.items():
         for broker, values in by_broker.items():
-            medians = [shown(statistics.median(values[size])) for size in sorted(values)]
-            found = growth_of(figure, values) if len(values) > 1 else 0.0
-            colour = "red" if broker == "chronik" and found > GROWTH_MAX else ""
-            told = f"[{colour}]{found:.2f}[/]" if colour else f"{found:.2f}"
+            medians = [shown(statistics.median(values[size])) if size in values else "–" for size in sizes]
+            found = growth_of(figure, values) if len(values) > 1 else None
+            told = "–" if found is None else f"{found:.2f}"
+            if broker == "chronik" and found is not None and found > GROWTH_MAX:
+                told = f"[red]{told}[/]"
             out.append([figure, TITLES.get(broker, broker), *medians, told])
     return out
 
 
 def headings(costs: Costs) -> list[str]:
-    sizes = sorted({size for by_broker in costs.values() for values in by_broker.values() for size in values})
-    return ["figure", "broker", *(f"{size:,}" for size in sizes), "growth"]
+    return ["figure", "broker", *(f"{size:,}" for size in sizes_of(costs)), "growth"]
 
 
 def table(curve: str, costs: Costs) -> Table:
@@ -117,15 +123,20 @@ def table(curve: str, costs: Costs) -> Table:
 
 
 def page(measured: Mapping[str, Costs], rounds: int) -> str:
+    """Every curve has its place: one without figures says so."""
     told = (
         f"Medians of {rounds} {'rounds' if rounds > 1 else 'round'}, measured by `make bench-curves` on "
         f"{machine()}. Growth is the steepest exponent between neighbouring sizes: 1 is in proportion; "
-        f"what is above {GROWTH_MAX} is marked ✗."
+        f"what is above {GROWTH_MAX} is marked ✗. –: not measured.\n\n![Cost by size](curves.svg)"
     )
-    parts = [f"\n{told}\n\n![Cost by size](curves.svg)\n"]
-    for curve, costs in measured.items():
-        cleaned = [[re.sub(r"\[red\](.*)\[/\]", r"**\1** ✗", cell) for cell in row] for row in rows(costs)]
-        parts.append(f"\n**By {curve}**\n\n{markdown(headings(costs), cleaned)}")
+    parts = [f"\n{told if measured else 'Not measured on a quiet machine yet.'}\n"]
+    for curve in CURVES:
+        parts.append(f"\n**By {curve.name}**\n\n")
+        if costs := measured.get(curve.name):
+            marked = [[re.sub(r"\[red\](.*)\[/\]", r"**\1** ✗", cell) for cell in row] for row in rows(costs)]
+            parts.append(markdown(headings(costs), marked))
+        else:
+            parts.append(f"Not measured yet at {', '.join(f'{size:,}' for size in curve.sizes)}.\n")
     return "".join(parts) + "\n"
 
 

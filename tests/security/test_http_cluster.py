@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from chronik.metadata.levels import LEVEL_FIRST, LEVEL_LAST
 from chronik.node import Node
 from tests.security.test_closed_cluster import three
 from tests.security.test_http_rights import basic
@@ -48,3 +49,28 @@ async def test_nodes_ask_each_other_and_hand_over_what_they_saw(tmp_path: Path) 
             if refused == set(nodes):
                 break
             await asyncio.sleep(0.1)
+
+
+async def test_any_node_deletes_a_group_and_tells_the_levels_of_all(tmp_path: Path) -> None:
+    """Whichever node coordinates the group: the HTTP port goes there as itself."""
+    names = [f"readers-{number}" for number in range(6)]
+    async with three(tmp_path) as nodes, asyncio.timeout(60):
+        https = [Http(node.http_port) for node in nodes.values()]
+        assert (await https[0].post("/admin/create-topic", {"name": "orders"}, **ADMIN)).status == 200
+        for name in names:
+            offsets = {"to": "earliest", "topics": [{"topic": "orders"}]}
+            moved = await https[0].post(f"/admin/groups/{name}/offsets", offsets, **ADMIN)
+            assert moved.status == 200, moved.body
+        listed = (await https[1].get("/admin/groups", **ADMIN)).json["groups"]
+        assert {one["group_id"] for one in listed} == set(names)
+        assert len({one["coordinator"] for one in listed}) > 1
+        for name in names:
+            refused = await https[1].call("DELETE", f"/admin/groups/{name}", headers=basic("nobody"))
+            assert refused.status == 401
+            gone = await https[1].call("DELETE", f"/admin/groups/{name}", headers=ADMIN)
+            assert gone.status == 200, gone.body
+        assert (await https[2].get("/admin/groups", **ADMIN)).json["groups"] == []
+        found = (await https[2].get("/admin/upgrade", **ADMIN)).json
+        assert [one["node_id"] for one in found["nodes"]] == list(nodes)
+        assert all(one["levels"] == [LEVEL_FIRST, LEVEL_LAST] for one in found["nodes"])
+        assert (found["level"], found["can_finalize"]) == (LEVEL_LAST, False)

@@ -252,7 +252,28 @@ def test_what_grows_faster_than_in_proportion_is_named() -> None:
 def test_curves_are_drawn_with_a_panel_for_each_figure(tmp_path: Path) -> None:
     draw_curves({"nodes": costs(1.0, 2.0)}, tmp_path / "curves.svg")
     assert "start, s" in (tmp_path / "curves.svg").read_text()
-    assert "**2.00** ✗" in curves.page({"nodes": costs(1.0, 1.0, 100.0)}, 1)
+    assert "**2.00** ✗" in curves.page({curves.CURVES[0].name: costs(1.0, 1.0, 100.0)}, 1)
+
+
+def test_a_size_that_one_broker_was_not_measured_at_keeps_its_column() -> None:
+    kafka, own = curves.rows(costs(1.0, 2.0, 4.0))
+    assert curves.headings(costs(1.0, 2.0, 4.0))[2:] == ["1", "10", "100", "growth"]
+    assert kafka[2:] == ["9.00", "900", "–", "2.00"]
+    assert own[2:-1] == ["1.00", "2.00", "4.00"]
+    assert curves.rows({"start, s": {"chronik": {10: [3.0]}}}) == [["start, s", "chronik", "3.00", "–"]]
+
+
+def test_the_page_has_a_place_for_every_curve_and_says_which_were_not_measured() -> None:
+    first, *others = (curve.name for curve in curves.CURVES)
+    part = curves.page({first: costs(1.0, 2.0)}, 1)
+    assert part.count("Not measured yet") == len(others)
+    assert "![Cost by size](curves.svg)" in part
+    none = curves.page({}, 1)
+    assert "curves.svg" not in none
+    assert none.count("Not measured yet") == len(others) + 1
+    written = (compare.DOCS / "PERFORMANCE.md").read_text()
+    for name in (first, *others):
+        assert f"**By {name}**" in written, "bench.curves --write puts every curve into the page"
 
 
 def windows(*p99s: float, memory: float = 100.0, descriptors: int = 40) -> list[soak.Window]:
