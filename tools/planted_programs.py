@@ -285,4 +285,12 @@ ROWS: Final = (
         ("tests/unit/metadata/test_telling.py::test_the_lines",),
         is_quick=True,
     ),
+    Plant(
+        "a follower that was reached is told in other words",
+        "runbook",
+        "links/link.py",
+        '"Connected to follower %d at %s:%d (%s)"',
+        '"Node %d answers at %s:%d (%s)"',
+        ("tests/cluster/test_operations.py::test_every_documented_command_answers",),
+    ),
 )
