@@ -293,4 +293,13 @@ ROWS: Final = (
         '"Node %d answers at %s:%d (%s)"',
         ("tests/cluster/test_operations.py::test_every_documented_command_answers",),
     ),
+    Plant(
+        "modules that say they are pure are not recognized",
+        "guards",
+        "tests/unit/test_style.py",
+        '    return re.search(r"\\bpure\\b", docstring, re.I) is not None\n',
+        '    return re.search(r"\\bpure\\b", docstring) is None and not docstring\n',
+        ("tests/unit/test_style.py::test_the_state_machines_are_among_the_pure_modules",),
+        is_quick=True,
+    ),
 )
