@@ -40,14 +40,6 @@ ROWS: Final = (
         is_quick=True,
     ),
     Plant(
-        "records that cannot be decoded leave a pipeline without a trace",
-        "P02",
-        "spark/pipeline/frames.py",
-        '        bad = decoded.where("reason is not null").drop("decoded")\n',
-        '        bad = decoded.where("reason is not null and value is null").drop("decoded")\n',
-        ("tests/spark/test_pipeline.py::test_every_sink_run_by_run",),
-    ),
-    Plant(
         "each run of a job begins at the start of the log",
         "P03",
         "spark/jobs/steps.py",
