@@ -52,9 +52,9 @@ ROWS: Final = (
     Plant(
         "the indexer does not learn where logs start",
         "H04",
-        "query/indexer.py",
-        "                topic.learn_start(part.tp.partition, part.log_start_offset)\n",
-        "",
+        "query/indexed_topic.py",
+        "        if start > self.starts.get(partition, start):\n",
+        "        if start < 0:\n",
         ("tests/query/test_deleted_records.py::test_deleted_records_are_not_found_though_nothing_new_comes",),
     ),
     Plant(

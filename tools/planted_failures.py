@@ -15,9 +15,9 @@ COORDINATORS: Final = "tests/cluster/test_find_coordinator.py"
 class Plant(NamedTuple):
     name: str
     failure: str
-    """The row of the table of failures (docs/TESTING.md)."""
+    """The row of a table in docs/TESTING.md: a failure, a requirement, the runbook or the guards."""
     file: str
-    """Under src/chronik; a file of the benchmarks from the root."""
+    """Under src/chronik; one in a folder beside it (`plants.BESIDE`) from the root."""
     text: str
     replacement: str
     tests: tuple[str, ...]

@@ -40,14 +40,6 @@ ROWS: Final = (
         is_quick=True,
     ),
     Plant(
-        "records that cannot be decoded leave a pipeline without a trace",
-        "P02",
-        "spark/pipeline/frames.py",
-        '        bad = decoded.where("reason is not null").drop("decoded")\n',
-        '        bad = decoded.where("reason is not null and value is null").drop("decoded")\n',
-        ("tests/spark/test_pipeline.py::test_every_sink_run_by_run",),
-    ),
-    Plant(
         "each run of a job begins at the start of the log",
         "P03",
         "spark/jobs/steps.py",
@@ -283,6 +275,23 @@ ROWS: Final = (
         '"Wrote %s to metadata WAL at offset %d"',
         '"Appended %s at %d"',
         ("tests/unit/metadata/test_telling.py::test_the_lines",),
+        is_quick=True,
+    ),
+    Plant(
+        "a follower that was reached is told in other words",
+        "runbook",
+        "links/link.py",
+        '"Connected to follower %d at %s:%d (%s)"',
+        '"Node %d answers at %s:%d (%s)"',
+        ("tests/cluster/test_operations.py::test_every_documented_command_answers",),
+    ),
+    Plant(
+        "modules that say they are pure are not recognized",
+        "guards",
+        "tests/unit/test_style.py",
+        '    return re.search(r"\\bpure\\b", docstring, re.I) is not None\n',
+        '    return re.search(r"\\bpure\\b", docstring) is None and not docstring\n',
+        ("tests/unit/test_style.py::test_the_state_machines_are_among_the_pure_modules",),
         is_quick=True,
     ),
 )

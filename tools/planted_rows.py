@@ -72,7 +72,11 @@ ROWS: Final = (
         "storage/wal.py",
         "        return queue.data_count >= self._options.queue_depth or",
         "        return queue.data_count < 0 and",
-        ("tests/unit/storage/test_store.py::test_the_queue_says_when_it_is_full",),
+        (
+            "tests/unit/storage/test_store.py::test_the_queue_says_when_it_is_full",
+            "tests/cluster/test_overload.py"
+            "::test_an_overload_refuses_nothing_drops_nothing_and_takes_no_memory",
+        ),
         is_quick=True,
     ),
     Plant(
@@ -276,6 +280,31 @@ ROWS: Final = (
         "    return missed + above(quiet, busy, RATIOS_MAX)\n",
         "    return missed\n",
         ("tests/unit/test_bench_bars.py::test_readers_of_history_that_hurt_are_named",),
+        is_quick=True,
+    ),
+    Plant(
+        "a node that lost its checkpoints starts from nothing",
+        "L02",
+        "storage/recovery.py",
+        "            if lost := what_is_lost(self.disk, self.root):\n",
+        "            if lost := what_is_lost(self.disk, self.root)[:0]:\n",
+        (
+            "tests/unit/storage/test_lost_checkpoint.py"
+            "::test_without_a_checkpoint_and_the_start_of_the_wal_a_node_does_not_start",
+            "tests/crash/test_damage.py::test_a_node_that_lost_both_checkpoints_refuses_to_start",
+        ),
+        is_quick=True,
+    ),
+    Plant(
+        "a load move is applied whatever was changed since it was planned",
+        "S28",
+        "cluster/load_balancer.py",
+        "            partition_epoch=partition.partition_epoch if is_checked else None,\n",
+        "            partition_epoch=None,\n",
+        (
+            "tests/unit/cluster/test_load_balancer.py"
+            "::test_an_operators_move_that_is_not_applied_yet_is_not_replaced",
+        ),
         is_quick=True,
     ),
 )
