@@ -116,6 +116,7 @@ def main() -> int:
         if differing or made.keys() != again.keys():
             print(f"not reproducible: {', '.join(differing)}", file=sys.stderr)
             return 1
+    os.umask(UMASK)
     sums = "".join(f"{digest}  {name}\n" for name, digest in made.items())
     (given.output / "SHA256SUMS").write_text(sums)
     return 0

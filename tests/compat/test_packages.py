@@ -179,6 +179,13 @@ def test_wheel_and_sdist_hold_the_manual_pages(dist: Path) -> None:
         assert pages.keys() <= {name.partition("/")[2] for name in tar.getnames()}
 
 
+def test_others_may_read_all_of_it(dist: Path) -> None:
+    """The check builds again as somebody with a stricter umask, and wrote the checksums as such."""
+    made = list(dist.iterdir())
+    assert {"SHA256SUMS"} < {path.name for path in made}
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o644}
+
+
 def test_the_sbom_has_what_the_locks_have(dist: Path) -> None:
     (path,) = dist.glob("*.cdx.json")
     document = json.loads(path.read_text())

@@ -40,6 +40,8 @@ Timeout: TypeAlias = Annotated[
 INTERRUPTED: Final = 130
 NOT_ALL: Final = 1
 """Exit code of a command that did a part of what it was told."""
+_NAME_WIDTH_MAX: Final = 40
+"""Of a table's first column: what is wider is folded."""
 
 
 class CommandFailed(ChronikError):
@@ -163,18 +165,26 @@ def print_json(value: object) -> None:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """A table for people; headings that start with '#' are numbers and stand right."""
+    """A table for people; headings that start with '#' are numbers and stand right.
+
+    The first column names its row. It is folded only if it is very wide, so that a name can be copied.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    cells = [[cell(value) for value in row] for row in rows]
+    is_narrow = max((len(row[0]) for row in cells), default=0) <= _NAME_WIDTH_MAX
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    for heading in headings:
+    for place, heading in enumerate(headings):
         table.add_column(
-            heading.removeprefix("#"), justify="right" if heading.startswith("#") else "left", overflow="fold"
+            heading.removeprefix("#"),
+            justify="right" if heading.startswith("#") else "left",
+            overflow="fold",
+            no_wrap=is_narrow and place == 0,
         )
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
+    for row in cells:
+        table.add_row(*row)
     Console().print(table)
 
 

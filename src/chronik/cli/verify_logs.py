@@ -91,7 +91,11 @@ class LogCheck:
         producers = self._producers()
         ends = [int(path.stem) for path in self._paths[1:]]
         next_offset = 0
+        log_start = max(self._state.log_start_offset if self._state is not None else 0, self._replay.start)
         for path, end_offset in zip(self._paths, [*ends, NO_END], strict=True):
+            if end_offset <= log_start:  # it waits for its deletion, and has no indexes if they were not due
+                advance(path.stat().st_size)
+                continue
             next_offset = self._segment(path, end_offset, producers)
             self._missing_offsets("missing offsets", path, next_offset, end_offset)
             advance(path.stat().st_size)

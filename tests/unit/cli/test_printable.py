@@ -56,6 +56,22 @@ def test_names_in_tables_lines_and_errors(
     assert SHOWN in _cell(EVIL).replace("\\[", "[")
 
 
+def test_the_name_of_a_row_can_be_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup's id was folded on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "20261120T003133.499Z"
+    headings = ("backup", "created", "cluster", "#topics", "#offsets", "#bytes", "#groups")
+    print_table(headings, [(name, "2026-11-20T00:33:54+00:00", "c" * 32, 3, 240004, 3502301, 0)])
+    assert name in capsys.readouterr().out
+    wide = "t" * 200
+    print_table(("topic", "#partitions"), [(wide, 1)])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("t") > 200, "a name that is too wide is folded, not cut"
+
+
 def test_schemas_of_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

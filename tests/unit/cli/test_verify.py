@@ -593,6 +593,33 @@ def test_a_deletion_that_kill_interrupted_is_ended_by_the_next_start(tmp_path: P
     assert verified(tmp_path) == []
 
 
+def test_a_segment_that_waits_for_its_deletion_is_not_looked_at(tmp_path: Path) -> None:
+    """Its indexes are never written if it was deleted before they were due."""
+
+    async def change() -> None:
+        async with opened(tmp_path, SMALL) as (store, _):
+            partition = Replicas(store).add(TP.topic, segment_bytes=7_000, file_delete_delay_ms=60_000)
+            for number in range(40):
+                put(partition, (b"k", value_at(number)), now_ms=1)
+            await store.wal.drained()
+            await store.flusher.flushed()
+            await partition.log.advance_start(30)
+            await store.wal.drained()
+
+    asyncio.run(change())
+    first = logs_of(tmp_path)[0]
+    assert int(first.stem) == 0
+    for suffix in (".index", ".timeindex"):
+        first.with_suffix(suffix).unlink()
+    assert verified(tmp_path) == []
+    flip_bit(logs_of(tmp_path)[-2], 500)
+    assert len(verified(tmp_path)) == 1
+
+
+def logs_of(root: Path) -> list[Path]:
+    return sorted((root / "topics" / "orders-0").glob("*.log"))
+
+
 def test_the_command_tells_and_ends_with_1(root: Path) -> None:
     run = CliRunner().invoke
     clean = run(build("verify"), ["verify", str(root)])

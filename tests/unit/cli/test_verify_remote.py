@@ -236,6 +236,18 @@ def test_what_no_log_has_is_left_as_it_is(stored: Stored) -> None:
     assert list((stored.folder / "data" / ASIDE).iterdir()) == []
 
 
+def test_a_log_that_the_manifest_contradicts_is_not_put_there(stored: Stored) -> None:
+    """A leader epoch stands outside a batch's checksum: the manifest tells that it is wrong."""
+    stored.segments[1].unlink()
+    before = contents(stored.folder / "objects")
+    for log in (stored.folder / "data" / "topics" / f"{TOPIC}-0").glob("*.log"):
+        if log.stat().st_size:
+            flip_bit(log, 15)
+    (finding,) = stored.check(repair=True)
+    assert (finding.kind, finding.repaired) == ("missing object", "")
+    assert contents(stored.folder / "objects") == before
+
+
 def test_both_ends_of_damage_in_one_object_are_told(stored: Stored) -> None:
     """The walk goes on behind damage, at the next batch that the index knows."""
     starts = [place for place, _ in headers(stored.segments[1].read_bytes())]

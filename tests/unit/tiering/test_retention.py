@@ -9,6 +9,7 @@ import pytest
 
 from chronik.metadata import commands as c
 from chronik.model import Unavailable
+from chronik.objects.store import ObjectMissing
 from tests.unit.replication.support import put
 from tests.unit.tiering.support import TOPIC_ID, objects_in, tiered
 
@@ -132,3 +133,23 @@ async def test_objects_of_topics_that_are_gone_are_removed(tmp_path: Path) -> No
         world.metadata.is_gone = False
         assert await world.retention.purge() is True
         assert objects_in(tmp_path, "segment") == objects_in(tmp_path, "manifest") == []
+
+
+async def test_records_whose_manifest_is_lost_can_be_given_up(tmp_path: Path) -> None:
+    """What `chronik verify --remote` advises: it must not need the manifest."""
+    async with tiered(tmp_path) as made:
+        await made.fill(40)
+        await made.uploader.upload(made.partition)
+        remote = made.partition.remote
+        assert remote is not None
+        for manifest in objects_in(tmp_path, "manifest"):
+            manifest.unlink()
+        made.catalog.forget_missing(())  # as after a restart
+        await made.fill(40)
+        with pytest.raises(ObjectMissing):
+            await made.uploader.upload(made.partition)
+        await made.logs.delete_before(made.partition, remote.end_offset)
+        await made.uploader.upload(made.partition)
+        assert made.partition.remote is not None
+        assert made.partition.remote.end_offset > remote.end_offset
+        assert await made.offsets() == list(range(remote.end_offset, 80))
