@@ -13,11 +13,15 @@ from tests.process import HOST, ServerProcess
 
 HEAP = ("-Xms1g", "-Xmx1g")
 """What Apache Kafka's own start script gives it."""
+STOCK = (*HEAP, "-XX:+UseG1GC")
+SHORT_LIVED = (*HEAP, *java.QUICK)
+"""For tests: a third less CPU until it is ready. Benchmarks take what is stock."""
 
 
 class ApacheKafka(ServerProcess):
     name = "Apache Kafka"
 
+    options = STOCK
     plugin: Path | None = None
     """Source of a class that the settings name."""
 
@@ -49,7 +53,7 @@ class ApacheKafka(ServerProcess):
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
     def command(self) -> list[str]:
-        command = java.command("kafka.Kafka", str(self.properties), options=(*HEAP, "-XX:+UseG1GC"))
+        command = java.command("kafka.Kafka", str(self.properties), options=self.options)
         if self.plugin is not None:
             at = command.index("-cp") + 1
             command[at] = f"{self._classes}:{command[at]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -87,6 +88,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     put_in_order(items)
+
+
+def pytest_collection_finish() -> None:
+    # Half a million objects that stay: to look for cycles in them took a twentieth of the unit tests' CPU.
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown without xdist

@@ -18,8 +18,9 @@ _ENDED = re.compile(r"==== (\d+)\n")  # some tools do not end their last line
 CURRENT = "kafka"
 """Apache Kafka 4.1; the other sets are `kafka-2.8` and `kafka-0.11`."""
 
-# A tool lives for a second: a small heap and the quick compiler start it sooner.
-TOOL_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""The quick compiler and the simple collector: less CPU for all that lives for seconds."""
+TOOL_OPTIONS = ("-Xmx512m", *QUICK)
 
 
 ARCHIVE = ROOT / "build" / "java" / "tools.jsa"
@@ -58,7 +59,7 @@ def classpath(jar_set: str = CURRENT) -> str:
 def command(
     main: str, *arguments: str, jar_set: str = CURRENT, options: tuple[str, ...] = TOOL_OPTIONS
 ) -> list[str]:
-    if options == TOOL_OPTIONS and jar_set == CURRENT and ARCHIVE.exists():
+    if set(options) >= set(TOOL_OPTIONS) and jar_set == CURRENT and ARCHIVE.exists():
         options = (*options, *_FROM_ARCHIVE)
     return [java(), *options, "-cp", classpath(jar_set), main, *arguments]
 

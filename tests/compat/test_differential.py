@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import java
-from tests.apache import ApacheKafka
+from tests.apache import SHORT_LIVED, ApacheKafka
 from tests.compat.differential.compare import Difference
 from tests.compat.differential.facts import names, page_facts, read_facts, write_facts
 from tests.compat.differential.run import differences
@@ -39,6 +39,7 @@ REQUESTS_MIN = 4_000
 class TelemetryKafka(ApacheKafka):
     """Without such a plugin Apache Kafka does not offer the APIs for the metrics of clients."""
 
+    options = SHORT_LIVED
     plugin = java.ROOT / "tests" / "compat" / "foreign" / "java" / "TakesTelemetry.java"
 
 

@@ -24,7 +24,7 @@ from chronik.cli.migrate_config import OWN_TOPICS
 from chronik.client import Cluster
 from chronik.client.features import raise_feature
 from tests import java
-from tests.apache import ApacheKafka
+from tests.apache import SHORT_LIVED, ApacheKafka
 from tests.cluster.load import Load
 from tests.node import SOURCE
 from tests.process import ServerProcess
@@ -84,6 +84,7 @@ class Migration:
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     settings = {"log.retention.hours": 1_000, "auto.create.topics.enable": "false"}
     server = ApacheKafka(tmp_path_factory.mktemp("old"), **settings)
+    server.options = SHORT_LIVED
     with server:
         yield server
 

@@ -13,6 +13,7 @@ from tests.java import JARS
 from tests.node import ChronikNode
 from tests.spark.topics import Topics
 
+QUICK = "-XX:TieredStopAtLevel=1"
 JAR_FILES = sorted(
     str(jar) for kind in ("spark", "spark-delta", "spark-iceberg") for jar in (JARS / kind).glob("*.jar")
 )
@@ -26,6 +27,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChronikNode]:
     ) as running:
         assert isinstance(running, ChronikNode)
         yield running
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No JVM of a test lives long enough for Java's second compiler, which took half of the CPU.
+
+    As Spark's own settings, which jobs in processes of their own find as well.
+    """
+    folder = tmp_path_factory.mktemp("conf")
+    options = "".join(f"spark.{part}.defaultJavaOptions {QUICK}\n" for part in ("driver", "executor"))
+    (folder / "spark-defaults.conf").write_text(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield
 
 
 @pytest.fixture(scope="package")
