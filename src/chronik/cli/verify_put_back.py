@@ -18,8 +18,7 @@ from chronik.model import RequestError, StorageError
 from chronik.objects.store import ObjectMissing, ObjectStoreError
 from chronik.private_files import make_private
 from chronik.records.batch import HEADER_BYTES, check_batch, read_header
-from chronik.tiering.manifest import RemoteManifest, RemoteSegment
-from chronik.tiering.reader import BATCH_BYTES_MAX
+from chronik.tiering.manifest import BATCH_BYTES_MAX, RemoteManifest, RemoteSegment
 from chronik.tiering.segment_copy import SegmentCopy
 from chronik.tiering.uploader import INDEX_INTERVAL_MAX, INDEX_INTERVAL_MIN
 

@@ -11,8 +11,7 @@ from chronik.model import TooNew
 from chronik.records.batch import BatchHeader
 from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.soundness import find_fault
-from chronik.tiering.manifest import DamagedObject, RemoteSegment, decode_footer
-from chronik.tiering.reader import BATCH_BYTES_MAX
+from chronik.tiering.manifest import BATCH_BYTES_MAX, DamagedObject, RemoteSegment, decode_footer
 
 __all__ = ["CheckedSegment", "ObjectBytes", "ObjectFault", "check_segment"]
 
