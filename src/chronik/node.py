@@ -327,7 +327,7 @@ class _Parts:
             dispatcher=self.dispatcher,
             limits=limits,
             configs=self.services.broker_configs,
-            pressures=(self.store.wal, self.store.flusher),
+            pressures=(self.store.wal.pressure, self.store.flusher),
             is_of_a_node=self.links.has_peer_at,
         )
 

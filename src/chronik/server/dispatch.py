@@ -325,7 +325,7 @@ class Dispatcher:
 
     def start(self, call: Call[Any]) -> None:
         """Begin to answer; never waits. PeerError when the connection is to be closed."""
-        hot = call.handler.hot
+        hot = call.handler.hot if call.known is None else call.known.start
         if hot is None:
             answer = self._answer(call)
             if self.quotas.measures_work:
