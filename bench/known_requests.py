@@ -29,7 +29,7 @@ from chronik.records.writer import build_batch
 from chronik.server.call import Call
 from chronik.server.connection import KafkaConnection
 from chronik.server.handlers import produce
-from chronik.server.known_requests import Known, KnownRequests
+from chronik.server.known_requests import KnownRequests
 from chronik.server.listener import Door
 from chronik.wire.api import ApiKey
 from chronik.wire.produce import ProduceRequest
@@ -92,7 +92,7 @@ def _nothing(*_: object) -> None:
     """Not a `Mock`: those cost more than what is measured."""
 
 
-def _all_of_it(call: Call[ProduceRequest], _known: Known) -> None:
+def _all_of_it(call: Call[ProduceRequest]) -> None:
     produce._PendingProduce(call).append_all()
 
 

@@ -58,16 +58,16 @@ MUTANTS = (
         "the tag of a frame is not checked",
         "strangers",
         "links/seal.py",
-        "if not content or not hmac.compare_digest(self.tag(content), frame[-TAG_BYTES:]):",
-        "if not content:",
+        "            Poly1305.verify_tag(key, content, tag)\n",
+        "            pass\n",
         is_quick=True,
     ),
     Mutant(
         "the number of a frame is not checked",
         "strangers",
         "links/seal.py",
-        'number = self._count.to_bytes(8, "big")',
-        "number = bytes(8)",
+        '_number: Final = struct.Struct(">Q").pack',
+        '_number: Final = lambda _count: struct.pack(">Q", 0)',
         is_quick=True,
     ),
     Mutant(
@@ -520,8 +520,8 @@ MUTANTS = (
         "relaxed: a round is acknowledged before it is written",
         "relaxed",
         "storage/log.py",
-        " if self.config.sync_within_seconds else 0.0,\n        )\n",
-        " if self.config.sync_within_seconds else 0.0,\n        )\n"
+        " base_offset, batch, self._appends, end, within\n        )\n",
+        " base_offset, batch, self._appends, end, within\n        )\n"
         "        if self.config.sync_within_seconds:\n"
         "            self._appends.written(self.log_end_offset)\n",
         is_quick=True,

@@ -16,8 +16,8 @@ ROWS: Final = (
         "a lower bound of replicas in sync counts from the next assignment on",
         "S02",
         "replication/replica.py",
-        "        self.log.config = log_config\n        self._count_replicas()\n",
-        "        self.log.config = log_config\n",
+        "        self.log.reconfigure(log_config)\n        self._count_replicas()\n",
+        "        self.log.reconfigure(log_config)\n",
         (
             "tests/unit/replication/test_follower_reports.py"
             "::test_min_insync_replicas_counts_from_the_moment_it_is_changed",
@@ -69,9 +69,9 @@ ROWS: Final = (
     Plant(
         "the queue of the WAL is never called full",
         "S04",
-        "storage/wal.py",
-        "        return queue.data_count >= self._options.queue_depth or",
-        "        return queue.data_count < 0 and",
+        "storage/wal_queue.py",
+        "        if self.data_count >= self._entries_max:\n",
+        "        if self.data_count < 0:\n",
         (
             "tests/unit/storage/test_store.py::test_the_queue_says_when_it_is_full",
             "tests/cluster/test_overload.py"
@@ -195,7 +195,7 @@ ROWS: Final = (
         "the leader's own disk does not move the watermark",
         "S24",
         "replication/replica.py",
-        "        if self.leader_id == self.node_id:\n            self._update_watermark()\n        else:\n",
+        "        if self.leader_id == self.node_id:\n            self._move_watermark()\n        else:\n",
         "        if self.leader_id == self.node_id:\n            pass\n        else:\n",
         (
             "tests/unit/server/test_time_out_zero.py::test_a_partition_without_followers_takes_what_it_is_sent",

@@ -241,7 +241,7 @@ def build_replication(
     isr_proposals = MetadataIsrProposals(metadata)
     repairs = Repairs(metadata)
     follower_links = FollowerLinks(
-        partitions=partitions, acks=acks, pressures=(store.wal, store.flusher), now_ms=now_ms
+        partitions=partitions, acks=acks, pressures=(store.wal.pressure, store.flusher), now_ms=now_ms
     )
     context = ReplicaContext(
         node_id=settings.node_id,

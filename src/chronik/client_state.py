@@ -42,6 +42,9 @@ class Share:
     def has_room(self, size_bytes: int) -> bool:
         return self.held_bytes + size_bytes <= self.bytes_max
 
+    def note_refusal(self) -> None:
+        self.refused += 1
+
     def hold(self) -> Held:
         return Held(self)
 

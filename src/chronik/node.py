@@ -292,6 +292,7 @@ class _Parts:
                 interval_s=settings.tiering_interval_ms / 1000,
                 stats=remote.stats,
                 now_ms=now_ms,
+                bus=metadata.bus,
             )
 
     def _build_server(
@@ -327,7 +328,7 @@ class _Parts:
             dispatcher=self.dispatcher,
             limits=limits,
             configs=self.services.broker_configs,
-            pressures=(self.store.wal, self.store.flusher),
+            pressures=(self.store.wal.pressure, self.store.flusher),
             is_of_a_node=self.links.has_peer_at,
         )
 
@@ -359,7 +360,7 @@ class _Parts:
             self._on_event,
         ):
             self.metadata.bus.listen(listener)
-        await self.raft.start(self.metadata)
+        await self.raft.start()
         if self.settings.peers:
             await self.links.start(self.settings)
         self.controller.start()
@@ -367,7 +368,6 @@ class _Parts:
         self.store.start()
         self.cleaner.start()
         if self.tiering is not None:
-            self.metadata.bus.listen(self.tiering.on_event)
             self.tiering.start()
 
     def admin_context(self, listener_ports: Mapping[str, int]) -> AdminContext:
@@ -399,7 +399,6 @@ class _Parts:
             endpoint=own.endpoint,
             credentials=self.security.query_credentials,
         )
-        self.security.on_new_certificates(queries.renew_credentials)
         return AdminContext(
             settings=settings,
             security=self.security,

@@ -11,7 +11,6 @@ from chronik.metadata.commands import Noop
 from chronik.model import StorageError
 from chronik.sim import disk as sim_disk
 from chronik.sim.world import SimNode
-from chronik.storage import wal as wal_module
 from chronik.storage import wal_queue
 from chronik.storage.wal import Wal
 from chronik.storage.wal_format import WalEntryKind
@@ -40,7 +39,7 @@ class Flood:
         self._count = 0
 
     def committed(self, token: int) -> None:
-        while not self._wal.full:
+        while not self._wal.pressure.full:
             self._count += 1
             payload = bytes(ROUND_BYTES // 8)
             self._wal.append(WalEntryKind.APPEND, bytes(16), 0, self._count, payload, self, self._count)
@@ -52,7 +51,7 @@ class Flood:
 def test_metadata_is_committed_soon_while_every_wal_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wal_queue, "ROUND_BYTES_MAX", ROUND_BYTES)
     monkeypatch.setattr(wal_queue, "SHARED_BYTES_MAX", ROUND_BYTES // 16)
-    monkeypatch.setattr(wal_module, "QUEUE_BYTES_MAX", QUEUE_BYTES)
+    monkeypatch.setattr(wal_queue, "QUEUE_BYTES_MAX", QUEUE_BYTES)
     monkeypatch.setattr(sim_disk, "_LONG_SYNC_PROBABILITY", 0.0)
     quiet = Quiet(3)
     for one in quiet.cluster.nodes:

@@ -168,7 +168,7 @@ class NodeCollector:
         yield from _family("chronik_wal_written_bytes_total", {(): stats.bytes})
         yield from _family("chronik_wal_failed_rounds_total", {(): stats.failed_rounds})
         yield from _family("chronik_wal_queue_depth", {(): store.wal.depth})
-        yield from _family("chronik_wal_full_total", {(): stats.backpressure_events})
+        yield from _family("chronik_wal_full_total", {(): store.wal.times_waited_for})
         yield from _family("chronik_wal_relaxed_rounds_total", {(): stats.relaxed_rounds})
         yield _histograms("chronik_wal_relaxed_sync_seconds", {(): stats.relaxed_sync_seconds})
         yield from _family("chronik_wal_unsynced_bytes", {(): store.wal.unsynced_bytes})

@@ -137,11 +137,10 @@ class Compactor:
         active = log_.segments[-1]
         if active.created_ms < 0 and active.written_bytes:
             found = await log_.disk.run(IoThread.BACKGROUND, lambda: first_timestamp(log_, active))
-            if active.created_ms < 0:
-                active.created_ms = found if is_believable(found, now_ms) and found < now_ms else now_ms
+            active.note_created(found if is_believable(found, now_ms) and found < now_ms else now_ms)
         if active is not log_.segments[-1] or not active.size_bytes or active.created_ms < 0:
             return
-        if now_ms - active.created_ms >= log_.segment_age_max_ms(active):
+        if now_ms - active.created_ms >= log_.config.segment_age_max_ms(log_.tp, active.base_offset):
             log_.roll(log_.log_end_offset)
 
     async def _position(self, log_: PartitionLog) -> CleanedPosition:
@@ -199,17 +198,16 @@ class Compactor:
         )
         aborted = log_.producers.aborted_between(0, end_offset) if log_.producers is not None else []
         compaction = Compaction(task, aborted, last_of_producers(log_.producers))
-        log_.retirement.is_compacting = self._stats.is_compacting = True
+        log_.retirement.compaction_began()
+        self._stats.is_compacting = True
         try:
             await self._drive(log_, compaction, position)
         except BaseException:
             log_.disk.submit(IoThread.BACKGROUND, compaction.abandon, lambda _result, _error: None)
             raise
         finally:
-            log_.retirement.is_compacting = self._stats.is_compacting = False
-            # Also if it failed: some of it may be done.
-            log_.retirement.last_compaction = next(self._numbers)
-            log_.retirement.compacted_below = max(log_.retirement.compacted_below, end_offset)
+            log_.retirement.compaction_ended(next(self._numbers), end_offset)
+            self._stats.is_compacting = False
         await self._note(log_, compaction.result)
 
     async def _drive(self, log_: PartitionLog, compaction: Compaction, before: CleanedPosition) -> None:

@@ -25,7 +25,7 @@ from chronik.log_lines import RepeatingLine
 from chronik.metadata.store import CommittedCommand, MetadataListener
 from chronik.metadata.telling import tell_applied, tell_replicated, tell_written
 from chronik.metrics import WriteStages
-from chronik.model import NodeId, StorageError, Unavailable
+from chronik.model import NodeId, StorageError, Unavailable, invariant
 from chronik.raft import (
     ConfigChange,
     Entry,
@@ -129,9 +129,16 @@ class RaftDriver:
 
     # --- life --------------------------------------------------------------------------------------
 
-    async def start(self, listener: MetadataListener) -> None:
-        """Load what is on disk, hand over what is known to be committed, begin to tick."""
+    def subscribe(self, listener: MetadataListener) -> None:
+        """What is committed goes to this listener. Whoever takes the log does so before `start`."""
+        invariant(self._listener is None, "the metadata log has one listener")
         self._listener = listener
+
+    async def start(self) -> None:
+        """Load what is on disk, hand over what is known to be committed, begin to tick."""
+        listener = self._listener
+        invariant(listener is not None, "nobody takes what the metadata log commits")
+        assert listener is not None
         self._storage.load_snapshot()
         await self._build()
         if self._storage.snapshot is not None:

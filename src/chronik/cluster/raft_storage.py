@@ -101,7 +101,8 @@ class RaftStorage:
         if truncate_from is not None:
             self._log.truncate(truncate_from - 1)
         if entries:
-            self._log.append_replicated(_batches_of(entries), 0)
+            batches = _batches_of(entries)
+            self._log.append_replicated(batches, headers(batches), 0)
         state = hard_state or self.hard_state() or HardState(term=0, vote=None, commit=0)
         former, self._store.hard_state = self._store.hard_state, msgspec.msgpack.encode(state)
 

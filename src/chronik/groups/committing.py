@@ -94,7 +94,7 @@ def _that_fit(
         for tp, committed in commit.offsets.items()
         if not offsets.growth_bytes({tp: committed}, producer_id)
     }
-    share.refused += 1
+    share.note_refusal()
     _no_room(None, commit.group_id[:80], len(commit.offsets) - len(taken), share.held_bytes, share.bytes_max)
     return taken, frozenset(commit.offsets.keys() - taken.keys())
 

@@ -95,7 +95,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard, CoordinatorConfig]):
         memory is freed as the sessions of silent members expire."""
         share = self._client_state.groups
         if size_bytes > 0 and not share.has_room(size_bytes):
-            share.refused += 1
+            share.note_refusal()
             self._no_room(None, group_id[:80], size_bytes, share.held_bytes, share.bytes_max)
             raise RequestError(ErrorCode.coordinator_not_available, "There is no room for another member.")
 

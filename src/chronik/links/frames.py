@@ -71,6 +71,8 @@ _BOUNDS: Final = struct.Struct(">qq")
 _HEAD_AND_DATA: Final = struct.Struct(">B16siiqqq")
 _HEAD_AND_BOUNDS: Final = struct.Struct(">B16siiqq")
 _NUMBER: Final = struct.Struct(">q")
+_new: Final = tuple.__new__
+"""A named tuple's own constructor is one more call of Python."""
 HEAD_BYTES: Final = _HEAD.size
 DATA_BYTES: Final = _HEAD.size + _DATA.size
 BOUNDS_BYTES: Final = _HEAD.size + _BOUNDS.size
@@ -118,9 +120,18 @@ def head(type_: FrameType, topic_id: bytes, partition: int, leader_epoch: int) -
     return _HEAD.pack(type_, topic_id, partition, leader_epoch)
 
 
-def read_head(frame: memoryview) -> Head:
+def read(frame: memoryview) -> tuple[Head, Data | LogBounds | None]:
+    """Head and body. The body is read here if it is of a kind that comes all the time; else it is None."""
     try:
-        return tuple.__new__(Head, _HEAD.unpack_from(frame))
+        match frame[0]:
+            case FrameType.ACK | FrameType.WATERMARK:
+                fields = _HEAD_AND_BOUNDS.unpack_from(frame)
+                return _new(Head, fields[:4]), _new(LogBounds, fields[4:])
+            case FrameType.DATA:
+                fields = _HEAD_AND_DATA.unpack_from(frame)
+                return _new(Head, fields[:4]), _new(Data, fields[4:])
+            case _:
+                return _new(Head, _HEAD.unpack_from(frame)), None
     except struct.error:
         raise PeerError("a replication frame is cut short") from None
 
@@ -164,13 +175,6 @@ def data_frame(
     )
 
 
-def decode_data(frame: memoryview) -> Data:
-    try:
-        return tuple.__new__(Data, _DATA.unpack_from(frame, HEAD_BYTES))
-    except struct.error:
-        raise PeerError("a replication frame is cut short") from None
-
-
 def bounds_frame(
     type_: FrameType,
     topic_id: bytes,
@@ -183,13 +187,6 @@ def bounds_frame(
     """A whole WATERMARK or ACK."""
     frame = _HEAD_AND_BOUNDS.pack(type_, topic_id, partition, leader_epoch, end_offset, log_start_offset)
     return frame + _NUMBER.pack(sample) if sample else frame
-
-
-def decode_bounds(frame: memoryview) -> LogBounds:
-    try:
-        return tuple.__new__(LogBounds, _BOUNDS.unpack_from(frame, HEAD_BYTES))
-    except struct.error:
-        raise PeerError("a replication frame is cut short") from None
 
 
 def decode_sample(frame: memoryview) -> int:

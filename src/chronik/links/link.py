@@ -138,10 +138,10 @@ class Link(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def pause_writing(self) -> None:
-        self.outbox.is_writable = False
+        self.outbox.pause()
 
     def resume_writing(self) -> None:
-        self.outbox.is_writable = True
+        self.outbox.resume()
         if self._handler is not None:
             self._handler.on_writable(self)
 
@@ -192,7 +192,8 @@ class Link(asyncio.BufferedProtocol):
     def _proven(self, peer: ProvenPeer) -> None:
         self._is_proven = True
         self.peer_id, self.purpose = peer.node_id, peer.purpose
-        self.outbox.sealing, self._opening = peer.sealing, peer.opening
+        self.outbox.seal_with(peer.sealing)
+        self._opening = peer.opening
         self._decoder.allow(self._frame_bytes_max + TAG_BYTES)
 
     def _opened(self) -> None:

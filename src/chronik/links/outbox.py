@@ -35,6 +35,16 @@ class Outbox:
         self._transport = None
         self._out.clear()
 
+    def pause(self) -> None:
+        self.is_writable = False
+
+    def resume(self) -> None:
+        self.is_writable = True
+
+    def seal_with(self, sealing: Seal | None) -> None:
+        """What is queued from now on is sealed, if there is a seal."""
+        self.sealing = sealing
+
     def send(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
         """Queue a frame; everything queued in one turn of the loop leaves in one write."""
         if self._transport is None:

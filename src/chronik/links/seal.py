@@ -10,17 +10,19 @@ session's key. Poly1305 is several times as fast on large frames as the keyed ha
 
 from __future__ import annotations
 
-import hmac
+import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from chronik.model import PeerError
 from chronik.records.batch import Buffer
 
 TAG_BYTES: Final = 16
+_number: Final = struct.Struct(">Q").pack
 
 
 class Seal:
@@ -35,9 +37,8 @@ class Seal:
 
     def tag(self, head: Buffer, body: Sequence[Buffer] = ()) -> bytes:
         """The tag of the next frame."""
-        number = self._count.to_bytes(8, "big")
+        mac = Poly1305(blake2b(_number(self._count), key=self._key, digest_size=32).digest())
         self._count += 1
-        mac = Poly1305(blake2b(number, key=self._key, digest_size=32).digest())
         mac.update(head)
         for part in body:
             mac.update(part)
@@ -45,7 +46,13 @@ class Seal:
 
     def opened(self, frame: memoryview) -> memoryview:
         """The content of the next frame that arrived. PeerError if its tag is wrong."""
-        content = frame[:-TAG_BYTES]
-        if not content or not hmac.compare_digest(self.tag(content), frame[-TAG_BYTES:]):
-            raise PeerError("a frame was changed, repeated or left out on its way")
+        content, tag = frame[:-TAG_BYTES], frame[-TAG_BYTES:].tobytes()
+        if not content:
+            raise PeerError("a frame is shorter than its tag")
+        key = blake2b(_number(self._count), key=self._key, digest_size=32).digest()
+        self._count += 1
+        try:
+            Poly1305.verify_tag(key, content, tag)
+        except InvalidSignature:
+            raise PeerError("a frame was changed, repeated or left out on its way") from None
         return content

@@ -14,6 +14,7 @@ __all__ = [
     "BrokerRegistered",
     "BrokerUnfenced",
     "BrokerUnregistered",
+    "CertificatesReloaded",
     "ConfigChanged",
     "Event",
     "HighWatermarkUpdated",
@@ -130,6 +131,11 @@ class PeerDisconnected(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
 
 
+class CertificatesReloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """Not from the metadata log: the Kafka listeners of this node show another certificate, and its clients
+    believe others."""
+
+
 class QuorumChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The members of the Raft quorum are others now."""
 
@@ -158,6 +164,7 @@ Event: TypeAlias = (
     | ConfigChanged
     | SecurityChanged
     | HighWatermarkUpdated
+    | CertificatesReloaded
     | PeerDisconnected
     | QuorumChanged
     | RemovedFromCluster

@@ -66,6 +66,9 @@ class MetadataListener(Protocol):
 class MetadataLog(Protocol):
     """An agreed sequence of entries: the WAL of a single node, or Raft over several."""
 
+    def subscribe(self, listener: MetadataListener) -> None:
+        """Have what is committed handed to this listener, which is the only one."""
+
     async def append(self, data: bytes) -> int:
         """Propose an entry; returns its index once it is in the leader's log.
 
@@ -78,7 +81,7 @@ class MetadataLog(Protocol):
 class MetadataStore:
     """State, bus, and the submitters that wait for their commands to be applied here.
 
-    The owner of the log starts it, with this store as its listener.
+    It subscribes to the log that it is given; the log's owner starts that.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class MetadataStore:
         self.budget = budget or MetadataBudget()
         self.stages = stages or WriteStages()
         """Filled here (applied) and by the log underneath (wal, sent, committed, the path)."""
+        metadata_log.subscribe(self)
 
     async def submit(self, command: Command, *, timeout_s: float = SUBMIT_TIMEOUT_S) -> Outcome:
         """Have the command committed and applied on this node.

@@ -137,8 +137,9 @@ class QueryGateway:
 
     def _on_event(self, event: e.Event) -> None:
         own = self._settings.node_id
-        if isinstance(event, e.Resync) or (isinstance(event, e.BrokerRegistered) and event.broker_id == own):
-            self.renew_credentials()  # those of an earlier registration are void
+        is_own = isinstance(event, e.BrokerRegistered) and event.broker_id == own
+        if is_own or isinstance(event, e.Resync | e.CertificatesReloaded):
+            self._renew_credentials()  # those of an earlier registration are void
         if isinstance(event, _RELEVANT) and not self._assign_scheduled and not self._closed:
             self._assign_scheduled = True
             asyncio.get_running_loop().call_soon(self._update_assignment)
@@ -186,7 +187,7 @@ class QueryGateway:
         found = self._ask_credentials()
         return () if found is None else (found,)
 
-    def renew_credentials(self) -> None:
+    def _renew_credentials(self) -> None:
         """Tell processes that run what to connect with from now on."""
         for process in self.processes:
             for credentials in self._credentials():

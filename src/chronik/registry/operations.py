@@ -305,7 +305,7 @@ def _check_room(shard: SchemaShard, state: RegistryState, value: SchemaValue) ->
     if len(schema_record(value)[1] or b"") > RECORD_BYTES_MAX:
         raise RegistryError(42201, "Invalid schema: it is too large.")
     if not shard.share.has_room(size_of(value)) or (not known and state.subject_count >= SUBJECTS_MAX):
-        shard.share.refused += 1
+        shard.share.note_refusal()
         raise RegistryError(42290, "The registry is full: see the setting schema_registry_bytes_max.")
 
 
@@ -458,7 +458,7 @@ def _check_names(
         return
     is_crowded = len(state.configs) + len(state.modes) >= SUBJECTS_MAX
     if is_crowded or not shard.share.has_room(size_of_name(call.subject)):
-        shard.share.refused += 1
+        shard.share.note_refusal()
         raise RegistryError(42290, "There are too many configs and modes of subjects.")
 
 

@@ -13,12 +13,14 @@ from chronik.replication.replica import Replica
 class AckSender:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Replica, None] = {}
+        self._waiting: dict[Replica, int] = {}
+        """Partitions to acknowledge at the end of this turn, with the sample number to send back, or 0."""
         self._is_scheduled = False
 
-    def durable(self, partition: Replica) -> None:
-        """The log grew on disk, or starts later: tell the leader at the end of this turn."""
-        self._waiting[partition] = None
+    def send_soon(self, partition: Replica, sample: int = 0) -> None:
+        """The log grew on disk, or starts later, or the leader wants a sample back: tell it when this turn
+        ends."""
+        self._waiting[partition] = sample or self._waiting.get(partition, 0)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._send_all)
@@ -26,24 +28,21 @@ class AckSender:
     def _send_all(self) -> None:
         self._is_scheduled = False
         waiting, self._waiting = self._waiting, {}
-        for partition in waiting:
-            feeder = partition.feeder
-            if feeder is not None:
-                self.send(feeder, partition)
-
-    def send(self, feeder: Link, partition: Replica, sample: int = 0) -> None:
-        log_ = partition.log
-        feeder.outbox.send(
-            frames.bounds_frame(
-                FrameType.ACK,
-                log_.topic_id_bytes,
-                partition.tp.partition,
-                partition.leader_epoch,
-                log_.durable_end_offset,
-                log_.log_start_offset,
-                sample,
+        for partition, sample in waiting.items():
+            feeder, log_ = partition.feeder, partition.log
+            if feeder is None:
+                continue
+            feeder.outbox.send(
+                frames.bounds_frame(
+                    FrameType.ACK,
+                    log_.topic_id_bytes,
+                    partition.tp.partition,
+                    partition.leader_epoch,
+                    log_.durable_end_offset,
+                    log_.log_start_offset,
+                    sample,
+                )
             )
-        )
 
     def reset(self, partition: Replica, feeder: Link) -> None:
         """This node lost batches that the leader counts as sent. REFUSE makes the leader send OPEN again."""

@@ -39,7 +39,7 @@ class Feed(Protocol):
 class Acks(Protocol):
     """Tells the leader what a follower has."""
 
-    def durable(self, partition: Replica) -> None:
+    def send_soon(self, partition: Replica) -> None:
         """More of the log is on disk, or the log starts later."""
 
     def reset(self, partition: Replica, feeder: Link) -> None:

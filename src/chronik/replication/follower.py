@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from chronik.links import frames
-from chronik.links.frames import FrameType, Head
+from chronik.links.frames import DATA_BYTES, Data, FrameType, Head, LogBounds
 from chronik.links.link import Link
 from chronik.model import PeerError, Pressure, RequestError, StorageError
 from chronik.replication.ack_sender import AckSender
@@ -83,7 +83,7 @@ class FollowerLinks:
         pass
 
     def on_frame(self, link: Link, frame: memoryview) -> None:
-        head = frames.read_head(frame)
+        head, body = frames.read(frame)
         partition = self._by_id.get((head.topic_id, head.partition))
         if partition is None or head.leader_epoch > partition.leader_epoch:
             self._on_early(link, head, frame)
@@ -92,14 +92,13 @@ class FollowerLinks:
             self._refuse(link, head)  # a deposed leader
             return
         try:
-            if head.type == FrameType.DATA:
-                data, batches = frames.decode_data(frame), frame[frames.DATA_BYTES :]
-                is_taken = partition.append_replicated(link, data, batches, self._now_ms())
+            if isinstance(body, Data):
+                is_taken = partition.append_replicated(link, body, frame[DATA_BYTES:], self._now_ms())
                 for pressure in self._pressures:
                     if pressure.full:
                         self._hold_back(link, pressure)
             else:
-                is_taken = self._take(link, head, partition, frame)
+                is_taken = self._take(link, head, body, partition, frame)
         except (RequestError, StorageError) as error:
             log.error("%s: cannot take what node %d sent: %s", partition.tp, link.peer_id, error)
             is_taken = False
@@ -122,12 +121,14 @@ class FollowerLinks:
         for link in held_back:
             link.resume_reading()
 
-    def _take(self, link: Link, head: Head, partition: Partition, frame: memoryview) -> bool:
+    def _take(
+        self, link: Link, head: Head, body: LogBounds | None, partition: Partition, frame: memoryview
+    ) -> bool:
         """Handle a frame. Returns False if it does not continue this log: the caller sends REFUSE."""
         match head.type:
-            case FrameType.WATERMARK:
+            case FrameType.WATERMARK if body is not None:
                 if partition.feeder is link:
-                    self._on_watermark(link, partition, frame)
+                    self._on_watermark(partition, body, frames.decode_sample(frame))
             case FrameType.OPEN:
                 if frames.decode_opening(frame) > partition.partition_epoch:
                     self._on_early(link, head, frame)
@@ -142,12 +143,10 @@ class FollowerLinks:
                 raise PeerError(f"a leader does not send frames of type {head.type}")
         return True
 
-    def _on_watermark(self, link: Link, partition: Partition, frame: memoryview) -> None:
-        high_watermark, log_start_offset = frames.decode_bounds(frame)
-        partition.leader_reported(high_watermark, log_start_offset)
-        sample = frames.decode_sample(frame)
-        if sample and partition.high_watermark >= high_watermark:
-            self._acks.send(link, partition, sample)
+    def _on_watermark(self, partition: Partition, bounds: LogBounds, sample: int) -> None:
+        partition.leader_reported(bounds.end_offset, bounds.log_start_offset)
+        if sample and partition.high_watermark >= bounds.end_offset:
+            self._acks.send_soon(partition, sample)
 
     # --- the handshake -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from chronik.links import frames
-from chronik.links.frames import FrameType
+from chronik.links.frames import FrameType, LogBounds
 from chronik.links.link import Link
 from chronik.model import PeerError, RequestError
 from chronik.records.batch import headers
@@ -42,7 +42,7 @@ class FollowerReports:
         self._feed.writable(link)
 
     def on_frame(self, link: Link, frame: memoryview) -> None:
-        head = frames.read_head(frame)
+        head, body = frames.read(frame)
         peer = link.peer_id
         partition = self._by_id.get((head.topic_id, head.partition))
         stream = self._streams.get(peer)
@@ -52,9 +52,9 @@ class FollowerReports:
         if cursor is None or head.leader_epoch != cursor.leader_epoch:
             return  # an answer to a frame of another leader epoch
         match head.type:
-            case FrameType.ACK:
+            case FrameType.ACK if isinstance(body, LogBounds):
                 if cursor.state is CursorState.FEEDING:
-                    end_offset, log_start_offset = frames.decode_bounds(frame)
+                    end_offset, log_start_offset = body
                     cursor.acknowledged(end_offset)
                     partition.follower_acknowledged(peer, end_offset, log_start_offset, self._loop.time())
                     if cursor.next_offset < partition.log.log_end_offset:

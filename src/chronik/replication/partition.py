@@ -162,7 +162,7 @@ class Partition(Replica):
             end = header.next_offset
             stamp(batches[position : position + header.size_bytes], 0, header.base_offset, self.leader_epoch)
             found.append((position, header._replace(leader_epoch=self.leader_epoch)))
-        self.log.append_replicated(batches, now_ms, found)
+        self.log.append_replicated(batches, found, now_ms)
         self.writers.note(first, None)
         if self._followers:
             self._feed.appended(self)
@@ -172,8 +172,9 @@ class Partition(Replica):
         """Follower: append what the leader sent; False if it does not continue this log."""
         if self.feeder is not link or data.prev_end_offset != self.log.log_end_offset:
             return False
-        self.log.append_replicated(batches, now_ms, check_batches(batches))
-        self.leader_reported(data.high_watermark, data.log_start_offset)
+        self.log.append_replicated(batches, check_batches(batches), now_ms)
+        if data.high_watermark > self.leader_high_watermark or data.log_start_offset != self.leader_log_start:
+            self.leader_reported(data.high_watermark, data.log_start_offset)
         return True
 
     def require_enough_replicas(self) -> None:

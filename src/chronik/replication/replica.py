@@ -135,7 +135,7 @@ class Replica:
         self.writers = Writers()
         """Leader: who wrote what was appended in this leader epoch."""
         self.high_watermark = max(high_watermark, log.log_start_offset)
-        """Every record before this offset is on every in-sync replica. Rises only in `_raise_watermark`;
+        """Every record before this offset is on every in-sync replica. Rises only in `_move_watermark`;
         falls only in `_forget_watermark_behind`."""
         self._durable_waiters = AckWaiters()
         self._committed_waiters = AckWaiters()
@@ -183,7 +183,8 @@ class Replica:
         self._count_replicas()
         self._set_followers(assignment.replicas if self.is_leader else ())
         self._feed.followers_changed(self)
-        self._update_watermark()
+        if self.is_leader:
+            self._move_watermark()
         self._check_low_watermark()
         self._wake_watchers()
 
@@ -243,7 +244,7 @@ class Replica:
     def reconfigure(self, config: TopicConfig, log_config: LogConfig) -> None:
         self.config = config
         self.was_relaxed = self.was_relaxed or (config.durability.is_relaxed and not self.is_internal)
-        self.log.config = log_config
+        self.log.reconfigure(log_config)
         self._count_replicas()
 
     def _count_replicas(self) -> None:
@@ -257,12 +258,12 @@ class Replica:
         if self._durable_waiters:
             self._durable_waiters.serve(end_offset)
         if self.leader_id == self.node_id:
-            self._update_watermark()
+            self._move_watermark()
         else:
             if self.feeder is not None:
-                self._acks.durable(self)
+                self._acks.send_soon(self)
             if self.leader_high_watermark > self.high_watermark:
-                self._follow_watermark()
+                self._move_watermark()
             if self.leader_log_start > self.log.log_start_offset:
                 self._follow_log_start()
 
@@ -311,16 +312,6 @@ class Replica:
         is_out = assignment.leader not in (self.node_id, NO_LEADER) and self.node_id not in assignment.isr
         return self._reset_from if is_out else None
 
-    def _update_watermark(self) -> None:
-        """Leader: move the watermark as far as every member of the ISR, present or proposed, allows."""
-        if self.leader_id == self.node_id:
-            isr = self.isr if self._pending_isr is None else {*self.isr, *self._pending_isr}
-            ends = {peer: one.acked_end for peer, one in self._followers.items() if one.acked_end >= 0}
-            own = self.log.durable_end_offset
-            offset = leader_watermark(self.high_watermark, isr, self.node_id, own, ends)
-            if offset > self.high_watermark:
-                self._raise_watermark(offset)
-
     # --- what followers report -----------------------------------------------------------------------
 
     def follower_acknowledged(self, peer: NodeId, end_offset: int, log_start_offset: int, now: float) -> None:
@@ -329,7 +320,7 @@ class Replica:
         if progress is None:
             return
         progress.acknowledged(end_offset, self.log.log_end_offset, now)
-        self._update_watermark()
+        self._move_watermark()
         if log_start_offset != progress.log_start_offset:
             progress.log_start_offset = log_start_offset
             self._check_low_watermark()
@@ -373,7 +364,8 @@ class Replica:
         """Leader: the cluster has decided about this proposal, or will refuse it."""
         if self._pending_isr is isr:
             self._pending_isr = None
-            self._update_watermark()
+            if self.is_leader:
+                self._move_watermark()
 
     # --- following a leader --------------------------------------------------------------------------
 
@@ -407,7 +399,7 @@ class Replica:
         if self.was_relaxed:
             self._forget_watermark_behind(offset)
         self.feeder = link
-        self._acks.durable(self)
+        self._acks.send_soon(self)
         return True
 
     def _forget_watermark_behind(self, offset: int) -> None:
@@ -429,18 +421,10 @@ class Replica:
         if high_watermark > self.leader_high_watermark:
             self.leader_high_watermark = high_watermark
         if self.leader_high_watermark > self.high_watermark:
-            self._follow_watermark()
+            self._move_watermark()
         self.leader_log_start = log_start_offset
         if log_start_offset > self.log.log_start_offset:
             self._follow_log_start()
-
-    def _follow_watermark(self) -> None:
-        """Follower: show what the leader said is committed, as far as it is on disk here."""
-        offset = follower_watermark(
-            self.high_watermark, self.leader_high_watermark, self.log.durable_end_offset
-        )
-        if offset > self.high_watermark:
-            self._raise_watermark(offset)
 
     def _follow_log_start(self) -> None:
         """Follower: the leader deleted old records; so does this replica, once its watermark is that far."""
@@ -458,7 +442,7 @@ class Replica:
             if self._next_log_start == offset:
                 self._next_log_start = 0
         if self.feeder is not None:
-            self._acks.durable(self)  # the leader waits for this log start
+            self._acks.send_soon(self)  # the leader waits for this log start
 
     def _reset_feeder(self) -> None:
         feeder, self.feeder = self.feeder, None
@@ -467,8 +451,21 @@ class Replica:
 
     # --- the watermark moves -------------------------------------------------------------------------
 
-    def _raise_watermark(self, offset: int) -> None:
-        """The only place where the watermark rises (S24)."""
+    def _move_watermark(self) -> None:
+        """The only place where the watermark rises (S24).
+
+        Leader: as far as every member of the ISR, present or proposed, allows. Follower: as far as the leader
+        said, and as this disk has it.
+        """
+        own = self.log.durable_end_offset
+        if self.leader_id == self.node_id:
+            isr = self.isr if self._pending_isr is None else {*self.isr, *self._pending_isr}
+            ends = {peer: one.acked_end for peer, one in self._followers.items() if one.acked_end >= 0}
+            offset = leader_watermark(self.high_watermark, isr, self.node_id, own, ends)
+        else:
+            offset = follower_watermark(self.high_watermark, self.leader_high_watermark, own)
+        if offset <= self.high_watermark:
+            return
         self.high_watermark = offset
         if self._followers:
             self._feed.watermark_moved(self)

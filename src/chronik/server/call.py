@@ -53,7 +53,7 @@ class Call(NamedTuple, Generic[RequestT]):
     """What is kept for requests that begin like this one."""
 
     def start(self, dispatcher: Dispatcher) -> None:
-        hot = self.handler.hot
+        hot = self.handler.hot if self.known is None else self.known.start
         if hot is None:
             dispatcher.spawn_answer(self)
             return

@@ -113,6 +113,7 @@ class FetchSessions:
         limits = limits or Limits()
         self._max = limits.fetch_sessions_max
         self._share = share or ClientState().fetch_sessions
+        self._held = self._share.hold()
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.partitions = 0
@@ -146,7 +147,7 @@ class FetchSessions:
         self._sessions.move_to_end(request.session_id)
         self._update(session, request)
         if not self._share.has_room(0):
-            self._share.refused += 1
+            self._share.note_refusal()
             self._drop(session)  # its consumer starts over, with a session if there is room
             raise RequestError(ErrorCode.fetch_session_id_not_found)
         return session
@@ -158,7 +159,7 @@ class FetchSessions:
         while len(self._sessions) >= self._max or not self._share.has_room(session.size_bytes):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_s - oldest.used_s < EVICTION_S:
-                self._share.refused += 1
+                self._share.note_refusal()
                 return None
             self._drop(oldest)
             self.evicted += 1
@@ -180,4 +181,4 @@ class FetchSessions:
 
     def _count(self, partitions: int, size_bytes: int) -> None:
         self.partitions += partitions
-        self._share.held_bytes += size_bytes
+        self._held.add(size_bytes)

@@ -15,14 +15,14 @@ so. When the generation changes, everything is forgotten.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronik.replication.writers import Writer
 from chronik.server.call import Call, Responder
 from chronik.wire.produce import AnswerTemplate, ProduceHead, ProduceRequest, last_records
 
 if TYPE_CHECKING:
-    from chronik.server.dispatch import Handler, RequestContext
+    from chronik.server.dispatch import Handler, HotFunction, RequestContext
 
 _HEAD: Final = struct.Struct(">ii")
 """API key and version as one number; correlation id."""
@@ -39,7 +39,7 @@ _new: Final = tuple.__new__
 class Known:
     """The beginning of a request, and what follows from it."""
 
-    __slots__ = ("answer", "context", "handler", "head", "is_checked", "key_and_version", "writer")
+    __slots__ = ("answer", "context", "handler", "head", "key_and_version", "start", "writer")
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class Known:
         self.context = context
         self.head = head
         self.writer: Writer = context.connection.writer(context.client_id)
-        self.is_checked = False
-        """Set once a request with this beginning, outside a transaction, was appended at once and answered.
-        Checks that depend only on the beginning and the metadata are skipped from then on."""
+        self.start: HotFunction[Any] | None = handler.hot
+        """What begins to answer. The handler sets a shorter way once a request with this beginning, outside a
+        transaction, was appended at once: that skips checks which depend only on the beginning and the
+        metadata."""
         self.answer: AnswerTemplate | None = None
         """The successful response without its varying fields. Built for the second request of this kind."""
 

@@ -88,10 +88,10 @@ class LastPushes:
         if push.instance_id in self._pushes:
             self._forget(push.instance_id)
         while self._pushes and not self._share.has_room(push.held_bytes):
-            self._share.refused += 1
+            self._share.note_refusal()
             self._forget(self._oldest_of_most({key: one.held_bytes for key, one in self._pushes.items()}))
         if not self._share.has_room(push.held_bytes):
-            self._share.refused += 1
+            self._share.note_refusal()
             return
         self._held.add(push.held_bytes)
         self._pushes[push.instance_id] = push

@@ -12,7 +12,7 @@ from typing import Any
 from chronik.client.login import NODE_MECHANISM, Login
 from chronik.client.options import ClientOptions
 from chronik.config import Settings
-from chronik.metadata.events import Event, Resync, SecurityChanged
+from chronik.metadata.events import CertificatesReloaded, Event, Resync, SecurityChanged
 from chronik.metadata.security import SecurityState
 from chronik.metadata.store import MetadataStore
 from chronik.query.messages import Credentials
@@ -100,7 +100,9 @@ class Security:
             )
         self.quotas = Quotas(metadata.state.security.quotas)
         metadata.bus.listen(self._on_event)
-        self._tls = ListenerTls(settings) if any(spec.has_tls for spec in self.specs) else None
+        self._tls: ListenerTls | None = None
+        if any(spec.has_tls for spec in self.specs):
+            self._tls = ListenerTls(settings, lambda: metadata.bus.publish([CertificatesReloaded()]))
 
     def _secrets(self) -> tuple[str, ...]:
         """The nodes' passwords that are accepted."""
@@ -170,11 +172,6 @@ class Security:
             return None
         trust = self._tls.trust if self.own.has_tls and self._tls is not None else None
         return self._own_clients.query_credentials(trust)
-
-    def on_new_certificates(self, callback: Callable[[], None]) -> None:
-        """`callback` is called when `query_credentials` may have changed."""
-        if self._tls is not None:
-            self._tls.on_reload(callback)
 
     @property
     def own_login(self) -> Login | None:

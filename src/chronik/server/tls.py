@@ -46,14 +46,15 @@ class ListenerTls:
     are.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_reload: Callable[[], None] = lambda: None) -> None:
+        """`on_reload` is called whenever new files are in use."""
         assert settings.kafka_tls_cert is not None
         self._cert = settings.kafka_tls_cert
         self._key = settings.kafka_tls_key
         self._ca = settings.kafka_tls_ca
         self._client_auth = _CLIENT_AUTH[settings.kafka_tls_client_auth]
         self.rules = MappingRules(settings.ssl_principal_mapping_rules)
-        self._on_reload: list[Callable[[], None]] = []
+        self._on_reload = on_reload
         files = (self._cert, self._key, self._ca)
         self._made = Reloaded("the certificate of the Kafka listeners", files, self._make)
 
@@ -85,16 +86,11 @@ class ListenerTls:
     def trust(self) -> str:
         return self._made.held.trust
 
-    def on_reload(self, callback: Callable[[], None]) -> None:
-        """`callback` is called whenever new files are in use."""
-        self._on_reload.append(callback)
-
     def reload(self) -> bool:
         """Read the files again if they changed. Files that make no sense leave everything as it is."""
         changed = self._made.reload()
         if changed:
-            for callback in self._on_reload:
-                callback()
+            self._on_reload()
         return changed
 
     def principal(self, certificate: Mapping[str, Any] | None) -> str | None:

@@ -244,7 +244,7 @@ class LeanNode:
         )
         for listener in (replicas.on_event, links.on_event, presence.on_event, registration.on_event):
             metadata.bus.listen(listener)
-        await raft.start(metadata)
+        await raft.start()
         for port, number in zip(ports, (settings.wal_port, settings.raft_port), strict=True):
             await port.start(settings.bind, number)
         links.start()

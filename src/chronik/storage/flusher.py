@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from chronik.model import UNFLUSHED_BYTES_MAX
@@ -45,7 +45,7 @@ class Flusher:
         self._room_waiters: list[Callable[[], None]] = []
         self._cached: deque[tuple[PartitionLog, int]] = deque()
         self._cached_bytes = 0
-        self.unsynced: dict[PartitionLog, None] = {}
+        self._unsynced: dict[PartitionLog, None] = {}
         """Logs written to since the last checkpoint."""
         self.failing = False
 
@@ -61,6 +61,19 @@ class Flusher:
             self._start_pass()
         elif self._timer is None:
             self._timer = self._loop.call_later(INTERVAL_SECONDS, self._on_timer)
+
+    def take_unsynced(self) -> list[PartitionLog]:
+        """For a checkpoint, which syncs their files: the logs written to since this was called before."""
+        unsynced, self._unsynced = self._unsynced, {}
+        return list(unsynced)
+
+    def give_back_unsynced(self, logs: Iterable[PartitionLog]) -> None:
+        """They could not be synced: the next checkpoint has to."""
+        self._unsynced |= dict.fromkeys(logs)
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is deleted: no checkpoint syncs it any more."""
+        self._unsynced.pop(log, None)
 
     def note_bytes(self, change: int) -> None:
         self.unflushed_bytes += change
@@ -117,7 +130,7 @@ class Flusher:
                 is_whole = False
                 continue
             log_.note_flushed(plan)
-            self.unsynced[log_] = None
+            self._unsynced[log_] = None
             size = sum(len(view) for _, _, views in plan.runs for view in views)
             self._cached.append((log_, size))
             self._cached_bytes += size
@@ -189,7 +202,7 @@ class Flusher:
             return
         _perform(log_, plan)
         log_.note_flushed(plan)
-        self.unsynced[log_] = None
+        self._unsynced[log_] = None
         self._dirty.pop(log_, None)
         while freed := log_.drop_cached():
             self.note_bytes(-freed)
@@ -197,11 +210,8 @@ class Flusher:
 
 def _perform(log_: PartitionLog, plan: WritePlan) -> None:
     """Blocking: write one log's share of a pass."""
-    if plan.runs and log_.fresh:
-        log_.disk.remove_tree(log_.directory)
-        log_.fresh = False
-    if plan.runs and not log_.disk.exists(log_.directory):
-        log_.disk.make_directory(log_.directory)
+    if plan.runs:
+        log_.make_directory()
     for segment, position, views in plan.runs:
         segment.write(position, views)
     for segment in plan.sealed:

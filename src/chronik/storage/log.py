@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 from uuid import UUID
-
-from crc32c import crc32c
 
 from chronik.client_state import ClientState, Held
 from chronik.model import StorageError, TopicPartition, invariant, violated
@@ -46,6 +45,10 @@ from chronik.storage.wal import Wal
 from chronik.storage.wal_format import WalEntryKind
 
 __all__ = ["LogConfig", "LogListener", "PartitionLog", "TailBatch", "WritePlan", "delete_segments"]
+
+
+_APPEND: Final = WalEntryKind.APPEND
+_RECOVERING: Final = "a log that is only being recovered takes no appends"
 
 
 class PartitionLog:
@@ -150,6 +153,9 @@ class PartitionLog:
         invariant(self._wal is None, f"{self.tp} has a WAL already")
         self._wal = wal
 
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+
     def subscribe(self, listener: LogListener) -> None:
         self._listeners.append(listener)
 
@@ -218,47 +224,47 @@ class PartitionLog:
         self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> int:
         """Leader: give a checked batch the next offsets and queue it for the WAL. Returns its base offset."""
+        wal = self._wal
+        if wal is None:
+            violated(_RECOVERING)
         base_offset = self.log_end_offset
         stamp(batch, 0, base_offset, leader_epoch)
         stamped = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
         self._accept(stamped, batch, now_ms)
-        self._to_wal(base_offset, batch, header.attributes)
+        if self._preamble.is_due or self.relaxed.must_write_again:
+            self._write_first(wal, before=base_offset)
+        end = self.log_end_offset
+        within = self.relaxed.sync_within(self, header.attributes) if self.config.sync_within_seconds else 0.0
+        wal.append(
+            _APPEND, self.topic_id_bytes, self.tp.partition, base_offset, batch, self._appends, end, within
+        )
         return base_offset
 
     def append_replicated(
-        self, batches: Buffer, now_ms: int, found: Iterable[tuple[int, BatchHeader]] | None = None
+        self, batches: Buffer, found: Iterable[tuple[int, BatchHeader]], now_ms: int
     ) -> None:
-        """Follower: take batches as the leader stamped them; they continue this log.
-
-        `found` are their positions and headers, if the caller has read them already.
-        """
+        """Take batches as their leader stamped them; they continue this log. `found` are their positions and
+        headers. To the WAL they are one entry."""
+        wal = self._wal
+        if wal is None:
+            violated(_RECOVERING)
         view = memoryview(batches)
         first = self.log_end_offset
         attributes = 0
-        for position, header in headers(view) if found is None else found:
+        for position, header in found:
             if header.base_offset < self.log_end_offset:
                 violated(f"{self.tp}: batch at {header.base_offset} overlaps the end {self.log_end_offset}")
             attributes |= header.attributes
             end = position + header.batch_length + OVERHEAD_BYTES
             self._accept(header, view[position:end], now_ms)
-        if self.log_end_offset > first:
-            self._to_wal(first, batches, attributes)
-
-    def _to_wal(self, offset: int, payload: Buffer, attributes: int) -> None:
-        wal = self._wal
-        if wal is None:
-            violated("a log that is only being recovered takes no appends")
+        if self.log_end_offset == first:
+            return
         if self._preamble.is_due or self.relaxed.must_write_again:
-            self._write_first(wal, before=offset)
+            self._write_first(wal, before=first)
+        end = self.log_end_offset
+        within = self.relaxed.sync_within(self, attributes) if self.config.sync_within_seconds else 0.0
         wal.append(
-            WalEntryKind.APPEND,
-            self.topic_id_bytes,
-            self.tp.partition,
-            offset,
-            payload,
-            self._appends,
-            self.log_end_offset,
-            self.relaxed.sync_within(self, attributes) if self.config.sync_within_seconds else 0.0,
+            _APPEND, self.topic_id_bytes, self.tp.partition, first, batches, self._appends, end, within
         )
 
     def _write_first(self, wal: Wal, before: int) -> None:
@@ -270,8 +276,8 @@ class PartitionLog:
             self._preamble.write(wal)
         if not self.relaxed.must_write_again:
             return
-        self.relaxed.must_write_again = False
-        kind, of, sink = WalEntryKind.APPEND, (self.topic_id_bytes, self.tp.partition), self._appends
+        self.relaxed.writes_again()
+        kind, of, sink = _APPEND, (self.topic_id_bytes, self.tp.partition), self._appends
         for batch in self.tail:
             if self.synced_end_offset < batch.next_offset <= min(before, self.durable_end_offset):
                 wal.append(kind, *of, batch.base_offset, batch.view, sink, batch.next_offset)
@@ -296,9 +302,7 @@ class PartitionLog:
         next_offset = header.base_offset + header.last_offset_delta + 1
         if segment.size_bytes and self._is_full(segment, header, size, now_ms):
             segment = self.roll(header.base_offset)
-        if segment.created_ms < 0:
-            segment.created_ms = now_ms
-        position = segment.note_append(header, next_offset - 1, size)
+        position = segment.note_append(header, next_offset - 1, size, now_ms)
         if header.leader_epoch > self.epochs.latest:
             self.epochs.note(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
@@ -322,14 +326,10 @@ class PartitionLog:
             )
         ):
             return True
-        age_max_ms = config.segment_ms if not config.segment_jitter_ms else self.segment_age_max_ms(segment)
+        age_max_ms = config.segment_ms
+        if config.segment_jitter_ms:
+            age_max_ms = config.segment_age_max_ms(self.tp, segment.base_offset)
         return segment.created_ms >= 0 and now_ms - segment.created_ms >= age_max_ms
-
-    def segment_age_max_ms(self, segment: Segment) -> int:
-        """segment.ms, less a share of segment.jitter.ms that differs from segment to segment."""
-        config = self.config
-        share = crc32c(f"{self.tp}:{segment.base_offset}".encode()) / 0xFFFFFFFF
-        return config.segment_ms - int(share * min(config.segment_jitter_ms, config.segment_ms))
 
     def roll(self, base_offset: int) -> Segment:
         """End the active segment and start one at `base_offset`."""
@@ -374,6 +374,14 @@ class PartitionLog:
                 segment.note_timestamp(batch.header)
 
     # --- what the flusher asks -----------------------------------------------------------------------
+
+    def make_directory(self) -> None:
+        """Blocking, before a write: files that a deleted topic of this name left go."""
+        if self.fresh:
+            self.disk.remove_tree(self.directory)
+            self.fresh = False
+        if not self.disk.exists(self.directory):
+            self.disk.make_directory(self.directory)
 
     def plan_write(self) -> WritePlan | None:
         """Synced batches that no file has yet, grouped into writes. Runs on the loop."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+from crc32c import crc32c
 
 from chronik.model import StorageError, TopicPartition
 from chronik.records.batch import BatchHeader, Buffer, read_header
@@ -38,6 +39,11 @@ class LogConfig:
     """Seconds within which the WAL has to sync an append after it was reported; 0: before that."""
     sync_records: int = 2**63 - 1
     """An append with which so many records are not synced is synced before it is reported."""
+
+    def segment_age_max_ms(self, tp: TopicPartition, base_offset: int) -> int:
+        """segment.ms, less a share of segment.jitter.ms that differs from segment to segment."""
+        share = crc32c(f"{tp}:{base_offset}".encode()) / 0xFFFFFFFF
+        return self.segment_ms - int(share * min(self.segment_jitter_ms, self.segment_ms))
 
 
 class SegmentDamage(Exception):

@@ -335,7 +335,7 @@ class ProducerStates:
         if count > PRODUCERS_MAX:
             self._forget_oldest(offset)
         elif count > PRODUCERS_ALWAYS and not share.has_room(PRODUCER_BYTES):
-            share.refused += 1
+            share.note_refusal()
             self._forget_oldest(offset)
         self._count()
 

@@ -138,7 +138,8 @@ def read_run_now(log_: PartitionLog, offset: int, bytes_max: int) -> BatchRun | 
     """
     tail = log_.tail
     if tail and offset >= tail[0].base_offset:
-        place = _place_of(tail, offset)
+        # A follower that keeps up wants the last batch.
+        place = len(tail) - 1 if tail[-1].base_offset == offset else _place_of(tail, offset)
         buffers: list[Buffer] = []
         size, end = 0, offset
         for index in range(place, len(tail)):
@@ -252,7 +253,7 @@ def _from_files(
         data = segment.read_sound(position, size, end_offset, is_strict=not past_damage)
         if data:
             return LogSlice([data], len(data))
-        segment.verified_bytes = min(segment.verified_bytes, position)
+        segment.note_unsound(position)
         if not past_damage:
             raise SegmentDamage(segment, position, offset)
         skipped = _behind_damage(
@@ -269,7 +270,7 @@ def _raise_damage(log_: PartitionLog, segment: Segment) -> None:
     fault = find_fault(segment.file.read_at, size, segment.base_offset, _end_offset(log_, segment))
     if fault is not None:
         raise SegmentDamage(segment, fault.position, fault.offset)
-    segment.verified_bytes = max(segment.verified_bytes, size)
+    segment.note_sound(size)
 
 
 def _end_offset(log_: PartitionLog, segment: Segment) -> int:

@@ -164,8 +164,7 @@ class _Recovery:
             return False  # this file has a log's OPEN entry, the next one its first batches
         for log_ in self.logs.values():
             self.flusher.flush_now(log_)
-        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
-        sync_logs(self.disk, self.root, unsynced)
+        sync_logs(self.disk, self.root, self.flusher.take_unsynced())
         states = log_states(self.at_rest, self.logs)
         saved = checkpoints.make(sequence=sequence + 1, clean=False, hard_state=self.hard_state, logs=states)
         for _ in ("newest", "former"):  # so that neither checkpoint needs the removed file

@@ -35,6 +35,10 @@ class Relaxed:
             return 0.0
         return log.config.sync_within_seconds
 
+    def writes_again(self) -> None:
+        """What is in doubt goes to the WAL now."""
+        self.must_write_again = False
+
     def doubt(self, log: PartitionLog) -> None:
         """The WAL's file could not be synced: what is not known to be synced may be lost with the power."""
         if log.synced_end_offset < log.durable_end_offset:

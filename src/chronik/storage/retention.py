@@ -124,8 +124,7 @@ def _youngest_ms(log: PartitionLog, segment: Segment, now_ms: int) -> tuple[int,
     if segment.max_timestamp < 0 and segment.written_bytes:
         probe = _probe(log, segment.base_offset)
         _ = probe.time_index
-        segment.max_timestamp = probe.max_timestamp
-        segment.max_timestamp_offset = probe.max_timestamp_offset
+        segment.note_max_timestamp(probe.max_timestamp, probe.max_timestamp_offset)
         probe.close()
     if is_believable(segment.max_timestamp, now_ms):
         return segment.max_timestamp, True

@@ -47,6 +47,15 @@ class Retirement:
         """Segments with a lower base offset ended before both checkpoints and are synced."""
         return min(self._checkpoint_bases)
 
+    def compaction_began(self) -> None:
+        self.is_compacting = True
+
+    def compaction_ended(self, number: int, end_offset: int) -> None:
+        """A compaction of everything before `end_offset` is over, or failed when some of it was done."""
+        self.is_compacting = False
+        self.last_compaction = number
+        self.compacted_below = max(self.compacted_below, end_offset)
+
     def schedule_delete(self, segments: Iterable[Segment], due: float) -> None:
         self._pending_delete += [(due, segment) for segment in segments]
 

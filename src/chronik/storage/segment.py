@@ -120,9 +120,11 @@ class Segment:
 
     # --- appending ---------------------------------------------------------------------------------
 
-    def note_append(self, header: BatchHeader, last_offset: int, size: int) -> int:
+    def note_append(self, header: BatchHeader, last_offset: int, size: int, now_ms: int = -1) -> int:
         """Account for a batch at the end; returns its position. The bytes are written later."""
         position = self.size_bytes
+        if self.created_ms < 0:
+            self.created_ms = now_ms
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
@@ -133,6 +135,23 @@ class Segment:
         self.bytes_since_index += size
         self.size_bytes = position + size
         return position
+
+    def note_created(self, timestamp_ms: int) -> None:
+        """When the segment began, unless that is known already."""
+        if self.created_ms < 0:
+            self.created_ms = timestamp_ms
+
+    def note_max_timestamp(self, timestamp: int, offset: int) -> None:
+        """What an index of this segment says, or whoever wrote it."""
+        self.max_timestamp, self.max_timestamp_offset = timestamp, offset
+
+    def note_sound(self, size: int) -> None:
+        """Everything before this position was found sound, or has just been written."""
+        self.verified_bytes = max(self.verified_bytes, size)
+
+    def note_unsound(self, position: int) -> None:
+        """Damage was found at this position."""
+        self.verified_bytes = min(self.verified_bytes, position)
 
     def note_timestamp(self, header: BatchHeader) -> None:
         """A batch is the youngest, unless another one is."""

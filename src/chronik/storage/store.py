@@ -128,7 +128,7 @@ class LogStore:
         key = (topic_id.bytes, tp.partition)
         found = self._logs.get(key)
         if found is not None:
-            found.config = config
+            found.reconfigure(config)
             return found
         state = self._at_rest.pop(key, None)
         created = PartitionLog(
@@ -206,7 +206,7 @@ class LogStore:
         if gone is None:
             return None, is_on_disk
         gone.discard()
-        self.flusher.unsynced.pop(gone, None)
+        self.flusher.forget(gone)
         return gone, is_on_disk or gone.is_on_disk
 
     async def save_hard_state(self, data: bytes) -> None:
@@ -257,7 +257,7 @@ class LogStore:
             )
         self._wal_bytes_at_checkpoint = self.wal.stats.bytes
         saved, active = await self._cut_and_flush(clean)
-        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
+        unsynced = self.flusher.take_unsynced()
 
         def work() -> None:
             self._save(unsynced, saved)
@@ -265,7 +265,7 @@ class LogStore:
         try:
             await self.disk.run(IoThread.BACKGROUND, work)
         except (OSError, StorageError):
-            self.flusher.unsynced |= unsynced
+            self.flusher.give_back_unsynced(unsynced)
             raise
         for log_, base_offset, truncations in active:
             log_.retirement.note_checkpoint(base_offset if log_.truncations == truncations else 0)
@@ -299,8 +299,7 @@ class LogStore:
         saved = checkpoints.make(
             sequence=self.wal.next_sequence, clean=False, hard_state=self.hard_state, logs=states
         )
-        unsynced, self.flusher.unsynced = self.flusher.unsynced, {}
-        self._save(unsynced, saved)
+        self._save(self.flusher.take_unsynced(), saved)
         self._previous_sequence = saved.sequence
 
     def _save(self, unsynced: Iterable[PartitionLog], checkpoint: Checkpoint) -> None:

@@ -133,9 +133,8 @@ class CleanedSegment:
         segment = Segment.load(
             disk, directory, base, index_interval_bytes=self._accounts.index_interval_bytes
         )
-        segment.verified_bytes = segment.written_bytes
-        segment.max_timestamp = self._accounts.max_timestamp
-        segment.max_timestamp_offset = self._accounts.max_timestamp_offset
+        segment.note_sound(segment.written_bytes)
+        segment.note_max_timestamp(self._accounts.max_timestamp, self._accounts.max_timestamp_offset)
         return segment
 
     def discard(self) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from chronik.metrics import COUNTS, Histogram, clock
-from chronik.model import StorageError, invariant
+from chronik.model import Pressure, StorageError, invariant
 from chronik.records.batch import Buffer
 from chronik.storage.disk import Disk, File, IoThread
 from chronik.storage.inline import Inline
@@ -38,7 +38,6 @@ from chronik.storage.wal_writer import WalFile, WalWriter
 
 log = logging.getLogger(__name__)
 
-QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 INLINE_BYTES_MAX: Final = 24 * 1024
 GATHER_TURNS_MAX: Final = 8
 """How many turns of the loop a round waits at most while each of them brings more entries."""
@@ -81,7 +80,6 @@ class WalStats:
     relaxed_sync_seconds: Histogram = field(default_factory=Histogram)
     """Their syncs, each for many of them."""
     failed_rounds: int = 0
-    backpressure_events: int = 0
 
 
 class Wal:
@@ -100,8 +98,15 @@ class Wal:
         self._disk = disk
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._queue = WalQueue(next_sequence=next_sequence, next_round=next_round, wake=self._schedule_round)
+        self._queue = WalQueue(
+            next_sequence=next_sequence,
+            next_round=next_round,
+            entries_max=options.queue_depth,
+            wake=self._schedule_round,
+        )
         self.append = self._queue.add
+        self.pressure: Pressure = self._queue
+        """Senders should not be read from while this is full."""
         self._in_round: list[Pending] = []
         self._round_started = 0.0
         self._round_clock = 0.0
@@ -126,7 +131,6 @@ class Wal:
         self.files = self._writer.files
         self.removable = self._writer.removable
         self.release = self._writer.release
-        self._room_waiters: list[Callable[[], None]] = []
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._cut: asyncio.Future[None] | None = None
         self._is_cut_in_round = False
@@ -153,14 +157,9 @@ class Wal:
         return self._queue.count + len(self._in_round)
 
     @property
-    def full(self) -> bool:
-        """Senders should not be read from until `when_room` calls."""
-        queue = self._queue
-        return queue.data_count >= self._options.queue_depth or queue.data_bytes >= QUEUE_BYTES_MAX
-
-    def when_room(self, callback: Callable[[], None]) -> None:
-        self.stats.backpressure_events += 1
-        self._room_waiters.append(callback)
+    def times_waited_for(self) -> int:
+        """How often a sender had to wait for room."""
+        return self._queue.times_waited_for
 
     async def drained(self) -> None:
         """Returns when nothing waits any more; under load that may take for ever, see `cut`."""
@@ -219,17 +218,15 @@ class Wal:
         elif self._queue.data_bytes >= ROUND_BYTES_MAX:  # the round is full: nothing to gather
             self._timer = self._loop.call_soon(self._start_round)
         else:
-            self._timer = self._loop.call_soon(self._gather, 0, 0)
+            self._timer = self._loop.call_soon(self._start_round, 0, 0)
 
-    def _gather(self, turns: int, seen: int) -> None:
-        """Start the round once a turn of the loop brings no more entries, or after `GATHER_TURNS_MAX`."""
+    def _start_round(self, turns: int = GATHER_TURNS_MAX, seen: int = 0) -> None:
+        """Start a round: once a turn of the loop brings no more entries than were `seen` before it, or after
+        `GATHER_TURNS_MAX` turns."""
         waiting = self._queue.count
         if turns == 0 or (waiting > seen and turns < GATHER_TURNS_MAX):
-            self._timer = self._loop.call_soon(self._gather, turns + 1, waiting)
-        else:
-            self._start_round()
-
-    def _start_round(self) -> None:
+            self._timer = self._loop.call_soon(self._start_round, turns + 1, waiting)
+            return
         self._timer = None
         queue, writer = self._queue, self._writer
         is_idle = self._unsynced.is_idle
@@ -250,7 +247,7 @@ class Wal:
         buffers: list[Buffer] = []
         for entry in entries:
             buffers += entry[:2]
-        if not writer.fits(size) and (full := writer.give_up()) is not None:
+        if size > writer.room_bytes and (full := writer.give_up()) is not None:
             self._close_file(full)
         self._sync_within = taken.sync_within
         self._is_round_synced = not taken.sync_within
@@ -273,21 +270,21 @@ class Wal:
     def _must_wait(self) -> bool:
         """Whether something has to be synced before the next round begins."""
         queue, unsynced = self._queue, self._unsynced
-        if not self._writer.fits(queue.next_bytes):
+        if queue.next_bytes > self._writer.room_bytes:
             return bool(unsynced)  # a full file is synced before there is another one
         return queue.is_next_strict and unsynced.is_syncing
 
-    def _run_inline(self, work: Callable[[], tuple[File, int]], inline: Inline) -> None:
+    def _run_inline(self, work: Callable[[], int], inline: Inline) -> None:
         """A small round: handing it to a thread and back would take longer than to do it."""
-        result: tuple[File, int] | None = None
+        written: int | None = None
         failure: BaseException | None = None
         started = self._disk.clock()
         try:
-            result = work()
+            written = work()
         except Exception as error:
             failure = error
         inline.took(started, self._disk.clock())
-        self._round_done(result, failure)
+        self._round_done(written, failure)
         del failure  # breaks the cycle with its frames, which would keep files open
 
     def _close_file(self, file: File) -> None:
@@ -295,14 +292,14 @@ class Wal:
         thread = IoThread.WAL_SYNC if self._unsynced.is_syncing else IoThread.BACKGROUND
         self._disk.submit(thread, file.close, lambda _result, _error: None)
 
-    def _round_done(self, result: tuple[File, int] | None, error: BaseException | None) -> None:
+    def _round_done(self, written: int | None, error: BaseException | None) -> None:
         entries, self._in_round = self._in_round, []
         failure, self._sync_error = error or self._sync_error, None
-        if result is None or failure is not None:
+        if written is None or failure is not None:
             self._round_failed(entries, failure)
             return
-        file, written = result
-        self._writer.wrote(file, written)
+        if self._writer.is_half_full:
+            self._writer.spares.request()
         if self._queue.count:
             self._schedule_round()
         else:
@@ -334,7 +331,7 @@ class Wal:
             self._look_after_syncs()
         if self._is_cut_in_round and self._cut is not None and not self._cut.done():
             self._cut.set_result(None)
-        if self._room_waiters or self._idle_waiters:
+        if self._queue.is_waited_for or self._idle_waiters:
             self._settle()
 
     def _round_failed(self, entries: list[Pending], error: BaseException | None) -> None:
@@ -452,10 +449,7 @@ class Wal:
         self._write_doubted()
 
     def _settle(self) -> None:
-        if self._room_waiters and not self.full:
-            waiters, self._room_waiters = self._room_waiters, []
-            for callback in waiters:
-                callback()
+        self._queue.tell_room()
         if self._idle_waiters and not self._queue.count and not self._in_round:
             idle, self._idle_waiters = self._idle_waiters, []
             for future in idle:

@@ -28,6 +28,7 @@ from chronik.model import METADATA_TOPIC_ID, StorageError, invariant
 from chronik.records.batch import Buffer
 from chronik.storage.wal_format import ENTRY_HEADER_BYTES, encode_header, with_position
 
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 ROUND_BYTES_MAX: Final = 1024 * 1024
 """Most data in a round. Metadata waits for the round under way, so rounds must be short; larger ones bring no
 more throughput (docs/decisions/0041)."""
@@ -102,6 +103,7 @@ class Round(msgspec.Struct):
 
 class WalQueue:
     __slots__ = (
+        "_entries_max",
         "_former",
         "_group_bytes",
         "_last_round",
@@ -112,16 +114,23 @@ class WalQueue:
         "_next_sequence",
         "_open",
         "_planned",
+        "_room_waiters",
         "_wake",
         "_was_alone",
         "count",
         "data_bytes",
         "data_count",
+        "full",
         "is_awake",
+        "is_waited_for",
+        "times_waited_for",
     )
 
-    def __init__(self, *, next_sequence: int, next_round: int, wake: Callable[[], None]) -> None:
-        """`wake` is called when an entry is added and nobody is going to take it: unless `is_awake`."""
+    def __init__(
+        self, *, next_sequence: int, next_round: int, entries_max: int, wake: Callable[[], None]
+    ) -> None:
+        """`wake` is called when an entry is added and nobody is going to take it: unless `is_awake`. With
+        `entries_max` data entries the queue is full."""
         self._wake = wake
         self.is_awake = False
         """Whether a round is under way or about to start. Whoever takes rounds sets it."""
@@ -148,6 +157,12 @@ class WalQueue:
         self.data_count = 0
         self.data_bytes = 0
         """Number and size of the data entries that wait. Senders are slowed down by them."""
+        self._entries_max = entries_max
+        self.full = False
+        """Whether that is so many that senders should not be read from until `when_room` calls."""
+        self._room_waiters: list[Callable[[], None]] = []
+        self.is_waited_for = False
+        self.times_waited_for = 0
 
     @property
     def next_sequence(self) -> int:
@@ -183,9 +198,11 @@ class WalQueue:
             if not self.is_awake:
                 self._wake()
             return
+        self.data_bytes += size
         planned = self._open
         if planned is None or planned.size_bytes + size > ROUND_BYTES_MAX:
             planned = self._plan()
+            self.full = self.full or self.data_bytes >= QUEUE_BYTES_MAX  # often enough: once for each round
         sequence = self._next_sequence
         self._next_sequence = sequence + SEQUENCE_STEP
         # Encode the header here: at the start of the round all entries would wait for it.
@@ -194,9 +211,10 @@ class WalQueue:
         planned.size_bytes += size
         if sync_within < planned.sync_within:
             planned.sync_within = sync_within
-        self.data_bytes += size
         self.data_count += 1
         self.count += 1
+        if self.data_count >= self._entries_max:
+            self.full = True
         if not self.is_awake:
             self._wake()
 
@@ -275,6 +293,7 @@ class WalQueue:
                 self._open = None
             self.data_count -= len(taken.entries)
             self.data_bytes -= taken.size_bytes
+            self.full = self.data_count >= self._entries_max or self.data_bytes >= QUEUE_BYTES_MAX
         if self._metadata:
             self._put_in_front(taken)
         if taken is self._former:  # only what the next number follows from: its entries are not kept
@@ -321,4 +340,20 @@ class WalQueue:
         self._former = Round(self._last_round, sync_within=1.0)
         self._metadata, self._metadata_bytes = [], 0
         self.count = self.data_count = self.data_bytes = 0
+        self.full = False
         return gone
+
+    # --- senders that wait -------------------------------------------------------------------------
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        self.times_waited_for += 1
+        self.is_waited_for = True
+        self._room_waiters.append(callback)
+
+    def tell_room(self) -> None:
+        """Call those that wait, unless it is full still."""
+        if not self.full:
+            self.is_waited_for = False
+            waiters, self._room_waiters = self._room_waiters, []
+            for callback in waiters:
+                callback()

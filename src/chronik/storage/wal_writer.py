@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -46,14 +47,13 @@ class WalWriter:
         """What the next round is written to; None before the first round and after a failed one."""
         self._number = files[-1].number if files else -1
         self._position = 0
+        self.room_bytes = inf
+        """What still goes into the file; without limit while there is none."""
+        self.is_half_full = False
         self._zeros = memoryview(bytes(min(file_bytes // ZEROED_SHARE, ZEROED_BYTES_MAX)))
         self._zeroed_end = 0
         self._is_used = False
         self.spares = Spares(disk, directory, file_bytes, spares)
-
-    def fits(self, size: int) -> bool:
-        """Whether a round of this size goes into the same file as the one before it."""
-        return self.file is None or self._position + size <= self._file_bytes
 
     def write(
         self,
@@ -63,8 +63,8 @@ class WalWriter:
         *,
         zero_ahead: bool,
         is_synced: bool,
-    ) -> tuple[File, int]:
-        """Blocking: write a round, and sync it if `is_synced`."""
+    ) -> int:
+        """Blocking: write a round, and sync it if `is_synced`. Returns its size."""
         is_fresh = self.file is None
         file = self._open(first_sequence) if self.file is None else self.file
         try:
@@ -83,7 +83,11 @@ class WalWriter:
             if is_fresh:  # nobody else knows of it yet
                 file.close()
             raise
-        return file, size
+        self.file = file
+        self._position = end
+        self.room_bytes = self._file_bytes - end
+        self.is_half_full = end > self._file_bytes // 2
+        return size
 
     def _open(self, first_sequence: int) -> File:
         number = self._number + 1
@@ -102,16 +106,10 @@ class WalWriter:
         self.files.append(WalFile(path, number, first_sequence))
         return spare.file
 
-    def wrote(self, file: File, size: int) -> None:
-        """A round of this size stands in this file."""
-        self.file = file
-        self._position += size
-        if self._position > self._file_bytes // 2:
-            self.spares.request()
-
     def give_up(self) -> File | None:
         """The file is full, or what stands in it is unknown: the next round begins another one."""
         file, self.file = self.file, None
+        self.room_bytes = inf
         return file
 
     # --- retiring ----------------------------------------------------------------------------------

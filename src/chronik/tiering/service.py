@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 from chronik.log_lines import RepeatingLine
+from chronik.metadata.bus import EventBus
 from chronik.metadata.events import Event, Resync, TopicDeleted
 from chronik.metrics import ObjectStats, TieringStats
 from chronik.model import ChronikError, TopicPartition
@@ -50,6 +51,7 @@ class Tiering:
         interval_s: float,
         stats: TieringStats,
         now_ms: Callable[[], int],
+        bus: EventBus,
     ) -> None:
         self._catalog = catalog
         self._fetches = fetches
@@ -70,6 +72,7 @@ class Tiering:
         self._failing: set[TopicPartition] = set()
         self._has_more = False
         """Whether the last round left segments that could go up at once."""
+        bus.listen(self._on_event)
 
     @property
     def objects(self) -> ObjectStats:
@@ -89,7 +92,7 @@ class Tiering:
         await self._fetches.stop()
         await self._catalog.door.close()
 
-    def on_event(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, TopicDeleted | Resync):
             self._purge_in = min(self._purge_in, 1)
 

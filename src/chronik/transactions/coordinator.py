@@ -107,7 +107,7 @@ class TransactionCoordinator(ShardedCoordinator[TxnShard, TransactionConfig]):
         """The error is one that clients do not retry: ids are kept for days."""
         share = self._share
         if not share.has_room(size_bytes):
-            share.refused += 1
+            share.note_refusal()
             self._no_room(None, transactional_id[:80], size_bytes, share.held_bytes, share.bytes_max)
             raise RequestError(
                 ErrorCode.policy_violation, "There is no room for more transactional ids on this node."

@@ -44,7 +44,6 @@ class World:
     def __init__(self, brokers: int = 3, partitions: int = 6, factor: int = 3) -> None:
         self.log = LateLog()
         self.store = MetadataStore(self.log, origin=1)
-        self.log.listener = self.store
         self.membership = Membership(voters=tuple(range(1, brokers + 1)))
         self.operations = ClusterOperations(
             node_id=brokers, metadata=self.store, quorum=lambda: self.membership, voters=3

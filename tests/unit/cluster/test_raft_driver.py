@@ -123,7 +123,8 @@ async def several(
             stages=stages[node_id],
         )
     for node_id, driver in wires.nodes.items():
-        await driver.start(applied[node_id])
+        driver.subscribe(applied[node_id])
+        await driver.start()
     await asyncio.sleep(10)
     return wires
 
@@ -356,7 +357,8 @@ def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> N
         with pytest.raises(Unavailable):
             driver.propose(b"too early")
         assert driver.membership == Membership(), "nothing is known before the log is read"
-        await driver.start(applied)
+        driver.subscribe(applied)
+        await driver.start()
         assert driver.membership.voters == (1,)
         for number in range(3):
             await proposed(driver, b"%d" % number)

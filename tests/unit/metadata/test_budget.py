@@ -32,7 +32,6 @@ CREDENTIALS = [make_credential(one, "geheim", b"s" * 32, 4096) for one in MECHAN
 def make(bytes_max: int) -> tuple[MetadataStore, InstantLog]:
     log = InstantLog()
     store = MetadataStore(log, origin=1, budget=MetadataBudget(bytes_max))
-    log.listeners.append(store)
     return store, log
 
 

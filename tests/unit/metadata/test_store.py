@@ -15,7 +15,7 @@ from chronik.metadata import commands as c
 from chronik.metadata import events as e
 from chronik.metadata.bus import EventBus
 from chronik.metadata.levels import COMMAND_LEVELS, LEVEL_LAST
-from chronik.metadata.store import CommittedCommand, MetadataStore
+from chronik.metadata.store import CommittedCommand, MetadataListener, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from tools.previous_release import kept
 
@@ -25,9 +25,12 @@ class InstantLog:
 
     def __init__(self) -> None:
         self.entries: list[CommittedCommand] = []
-        self.listeners: list[MetadataStore] = []
+        self.listeners: list[MetadataListener] = []
         self.held = False
         self.unavailable = False
+
+    def subscribe(self, listener: MetadataListener) -> None:
+        self.listeners.append(listener)
 
     async def append(self, data: bytes) -> int:
         if self.unavailable:
@@ -45,7 +48,6 @@ class InstantLog:
 def make(origin: int = 1, log: InstantLog | None = None) -> tuple[MetadataStore, InstantLog]:
     log = log or InstantLog()
     store = MetadataStore(log, origin=origin)
-    log.listeners.append(store)
     return store, log
 
 

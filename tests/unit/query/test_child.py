@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from chronik.config import Settings
-from chronik.metadata.events import BrokerRegistered
+from chronik.metadata.events import BrokerRegistered, CertificatesReloaded
 from chronik.query import child as module
 from chronik.query.child import Child, ChildOptions
 from chronik.query.confinement import Confinement
@@ -56,6 +56,8 @@ async def test_processes_hear_that_their_node_registered_again(
     assert sent == []
     gateway._on_event(BrokerRegistered(broker_id=7, broker_epoch=2))
     assert sent == [given, given]
+    gateway._on_event(CertificatesReloaded())
+    assert sent == [given] * 4, "what it believes is among them"
 
 
 async def test_what_is_not_indexed_yet_has_a_part_of_it(tmp_path: Path) -> None:

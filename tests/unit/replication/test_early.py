@@ -46,7 +46,7 @@ class Leader:
         self.side.on_open(cast(Link, self))
 
     def send(self, frame: bytes, body: object = ()) -> None:
-        self.heard.append((FrameType(frames.read_head(memoryview(frame)).type), self.loop.time()))
+        self.heard.append((FrameType(frames.read(memoryview(frame))[0].type), self.loop.time()))
 
     def open(self, partition: int = 0) -> float:
         """When it was asked."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,6 +14,7 @@ from chronik.links import frames
 from chronik.links.frames import FrameType
 from chronik.links.link import Link
 from chronik.metadata.values import PartitionRegistration as Assignment
+from chronik.records.batch import headers
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.replication.ack_sender import AckSender
@@ -45,9 +45,11 @@ class Leader:
         side.on_open(cast(Link, self))
 
     def send(self, frame: bytes, body: object = ()) -> None:
-        self.heard.append(frames.read_head(memoryview(frame)).type)
+        self.heard.append(frames.read(memoryview(frame))[0].type)
         if self.heard[-1] == FrameType.ACK:
-            self.acked = frames.decode_bounds(memoryview(frame))
+            _, body = frames.read(memoryview(frame))
+            assert isinstance(body, frames.LogBounds)
+            self.acked = body
             self.samples.append(frames.decode_sample(memoryview(frame)))
         self._said.set()
 
@@ -102,7 +104,7 @@ def followed(store: LogStore) -> Leader:
     partition = Replicas(store, context(acks=acks)).add("orders")
     partitions.add(partition)
     assign(partition, LEADER, 1)
-    pressures = (store.wal, store.flusher)
+    pressures = (store.wal.pressure, store.flusher)
     links = FollowerLinks(partitions=partitions, acks=acks, pressures=pressures, now_ms=lambda: 1)
     leader = Leader(links, partition)
     leader.open()
@@ -184,6 +186,7 @@ async def test_the_number_of_a_watermark_goes_back_once_the_watermark_is_there(t
         leader.tell_bounds(1, 0)
         leader.tell_bounds(1, 0, 6)
         assert leader.partition.high_watermark == 1
+        await asyncio.sleep(0)  # acknowledgements leave at the end of the turn
         assert [sample for sample in leader.samples if sample] == [6]
 
 
@@ -229,13 +232,11 @@ async def test_a_leader_is_not_read_from_while_the_wal_has_no_room(
     async with opened(tmp_path) as (store, _):
         leader = followed(store)
         other = Leader(leader.side, leader.partition, peer_id=3)
-        monkeypatch.setattr(
-            store.wal, "_options", replace(store.wal._options, queue_depth=3)
-        )  # the log's name, two batches
+        monkeypatch.setattr(store.wal._queue, "_entries_max", 3)  # the log's name, two batches
         leader.feed(0)
         assert leader.is_read
         leader.feed(1)
-        assert store.wal.full
+        assert store.wal.pressure.full
         assert not leader.is_read
         assert other.is_read, "it has sent no batches"
         await store.wal.drained()
@@ -250,7 +251,7 @@ async def test_a_leader_that_is_gone_is_not_waited_for(
 ) -> None:
     async with opened(tmp_path) as (store, _):
         leader = followed(store)
-        monkeypatch.setattr(store.wal, "_options", replace(store.wal._options, queue_depth=1))
+        monkeypatch.setattr(store.wal._queue, "_entries_max", 1)
         leader.feed(0)
         assert not leader.is_read
         leader.side.on_closed(cast(Link, leader))
@@ -271,7 +272,7 @@ async def test_only_a_relaxed_topic_is_cut_below_its_watermark(
         assert partition.follow(link, 0, is_reset=False)
         for offset in range(3):
             batch = build_batch([Record(key=None, value=b"value", timestamp_ms=1)], base_offset=offset)
-            partition.log.append_replicated(memoryview(batch), 1)
+            partition.log.append_replicated(batch, headers(batch), 1)
         partition.leader_reported(5, 0)
         await store.wal.drained()
         assert partition.high_watermark == 3
@@ -279,7 +280,7 @@ async def test_only_a_relaxed_topic_is_cut_below_its_watermark(
         assert partition.follow(link, 2, is_reset=False) is is_relaxed
         if is_relaxed:
             batch = build_batch([Record(key=None, value=b"other", timestamp_ms=1)], base_offset=2)
-            partition.log.append_replicated(memoryview(batch), 1)
+            partition.log.append_replicated(batch, headers(batch), 1)
             await store.wal.drained()
         assert partition.high_watermark == (2 if is_relaxed else 3)
         assert partition.log_end_offset == 3

@@ -48,7 +48,7 @@ class Follower:
         return self.feed.streams[FOLLOWER].cursors[self.partition]
 
     def send(self, frame: bytes, body: object = ()) -> None:
-        type_ = frames.read_head(memoryview(frame)).type
+        type_ = frames.read(memoryview(frame))[0].type
         self.heard.put_nowait(type_)
         if type_ == FrameType.WATERMARK:
             self.samples.append(frames.decode_sample(memoryview(frame)))

@@ -60,7 +60,6 @@ class World:
     def __init__(self, partitions: int) -> None:
         self.log = CountingLog()
         self.store = MetadataStore(self.log, origin=1)
-        self.log.listener = self.store
         self.proposals = MetadataIsrProposals(self.store)
         self.led = [Led(self.store, number) for number in range(partitions)]
 

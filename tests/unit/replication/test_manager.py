@@ -35,7 +35,6 @@ class World:
     def __init__(self, store: LogStore) -> None:
         self.log = InstantLog()
         self.metadata = MetadataStore(self.log, origin=1)
-        self.log.listener = self.metadata
         self.resolved: list[str] = []
         """Topics whose config was asked for."""
         self.partitions = Partitions()

@@ -28,7 +28,8 @@ async def test_whoever_subscribed_hears_of_moves_once_a_turn_and_nobody_else_mak
             with bus.subscribe(HighWatermarkUpdated) as watermarks:
                 for end in (2, 3):
                     put(partition, (b"key", b"value"), now_ms=1)
-                    partition._raise_watermark(end)
+                    partition.log.durable_end_offset = end
+                    partition.on_durable(end)
                 assert await watermarks.next_batch() == [
                     HighWatermarkUpdated(tp=partition.tp, high_watermark=3)
                 ]

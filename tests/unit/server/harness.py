@@ -16,7 +16,7 @@ from chronik.cluster.presence import Presence
 from chronik.cluster.status import MemberStatus, RaftStatus
 from chronik.config import Settings
 from chronik.metadata import commands as c
-from chronik.metadata.store import CommittedCommand, MetadataStore
+from chronik.metadata.store import CommittedCommand, MetadataListener, MetadataStore
 from chronik.model import ErrorCode, RequestError, TopicPartition, Unavailable
 from chronik.replication.partition import AckCallback, Appended, Partition
 from chronik.server.dispatch import Connection, Dispatcher, Handler
@@ -61,8 +61,11 @@ class Answers:
 class InstantLog:
     def __init__(self) -> None:
         self.index = 0
-        self.listener: MetadataStore | None = None
+        self.listener: MetadataListener | None = None
         self.unavailable = False
+
+    def subscribe(self, listener: MetadataListener) -> None:
+        self.listener = listener
 
     async def append(self, data: bytes) -> int:
         if self.unavailable or self.listener is None:
@@ -144,7 +147,6 @@ class Harness:
     def __init__(self, brokers: int = 3, handlers: Iterable[Handler] | None = None, **settings: Any) -> None:
         self.log = InstantLog()
         self.store = MetadataStore(self.log, origin=1)
-        self.log.listener = self.store
         self.replicas = FakeReplicas()
         ids = itertools.count(1000)
         given = Settings(data_dir=Path("/data"), **settings)

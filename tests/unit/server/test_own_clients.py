@@ -17,6 +17,7 @@ RIGHTS = {
         (Operation.WRITE, ResourceType.TOPIC),
         (Operation.READ, ResourceType.GROUP),
         (Operation.DESCRIBE, ResourceType.GROUP),
+        (Operation.DELETE, ResourceType.GROUP),
         (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
         (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
         (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),

@@ -153,6 +153,6 @@ async def test_jitter_takes_different_shares_off_the_age_of_segments(tmp_path: P
         log = open_orders(store, LogConfig(segment_ms=10_000, segment_jitter_ms=5_000, segment_bytes=100))
         for i in range(20):
             append(log, b"value-%d" % i)
-        ages = [log.segment_age_max_ms(segment) for segment in log.segments]
+        ages = [log.config.segment_age_max_ms(log.tp, segment.base_offset) for segment in log.segments]
         assert all(5_000 <= age <= 10_000 for age in ages)
         assert len(set(ages)) > 10

@@ -544,11 +544,11 @@ async def test_the_queue_says_when_it_is_full(tmp_path: Path) -> None:
         log = open_orders(store)
         for _ in range(6):
             append(log, b"x")
-        assert store.wal.full
+        assert store.wal.pressure.full
         room = asyncio.Event()
-        store.wal.when_room(room.set)
+        store.wal.pressure.when_room(room.set)
         await asyncio.wait_for(room.wait(), 5)
-        assert not store.wal.full
+        assert not store.wal.pressure.full
 
 
 async def test_one_sync_serves_many_partitions(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Model:
 
     def __init__(self) -> None:
         self.woken = 0
-        self.queue = WalQueue(next_sequence=FIRST, next_round=3, wake=self._wake)
+        self.queue = WalQueue(next_sequence=FIRST, next_round=3, entries_max=10_000, wake=self._wake)
         self.added = {DATA: 0, METADATA: 0}
         self.written: list[EntryHeader] = []
         self.lost: set[tuple[bytes, int]] = set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chronik.metadata.bus import EventBus
 from chronik.model import StorageError
 from chronik.replication.partition import Partition
 from chronik.tiering.service import Tiering
@@ -25,6 +26,7 @@ def service(world: Tiered, interval_s: float) -> Tiering:
         interval_s=interval_s,
         stats=world.stats,
         now_ms=world.clock,
+        bus=EventBus(),
     )
 
 

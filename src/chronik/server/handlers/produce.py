@@ -289,8 +289,12 @@ class _PendingBatch(msgspec.Struct, eq=False):
     _timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def append(cls, call: Call[ProduceRequest], known: Known) -> None:
-        _, context, correlation_id, (head, (records,)), _, _ = call
+    def append(cls, call: Call[ProduceRequest]) -> None:
+        _, context, correlation_id, (head, (records,)), _, known = call
+        if known is None or context.connection.produce_queue.is_busy:
+            assert call.handler.hot is not None
+            call.handler.hot(call)
+            return
         acks, (tp, _) = head.acks, head.targets[0]
         services, access = context.services, context.connection.access
         try:
@@ -436,12 +440,8 @@ def _remember(
 )
 def produce(call: Call[ProduceRequest]) -> None:
     """Versions before FIRST_SUPPORTED are offered because librdkafka wants to see them, and refused."""
-    known, connection = call.known, call.context.connection
-    if known is not None and known.is_checked and not connection.produce_queue.is_busy:
-        _PendingBatch.append(call, known)
-        return
-    context, head = call.context, call.request.head
-    queue = connection.produce_queue
+    known, context, head = call.known, call.context, call.request.head
+    queue = context.connection.produce_queue
     if (refused := _refusal(context, call.request)) is not None:
         _PendingProduce(call).refuse(refused)
     elif queue.is_busy or missing_topics(call) or to_admit(call):
@@ -455,7 +455,8 @@ def produce(call: Call[ProduceRequest]) -> None:
             is_topic_known = head.targets[0].tp.topic != ""
             any_codec = context.api_version >= FIRST_WITH_ZSTD
             plain = head.acks != 0 and head.transactional_id is None
-            known.is_checked = is_topic_known and any_codec and plain
+            if is_topic_known and any_codec and plain:
+                known.start = _PendingBatch.append
 
 
 def _is_zstd(records: memoryview | None) -> bool:
