@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from chronik.cli.object_thread import ObjectThread
+    from chronik.cli.verify_checks import Verification
+    from chronik.cli.verify_findings import FileFinding
     from chronik.cli.verify_remote import RemoteCheck
     from chronik.metadata.state import ClusterState
 
@@ -95,37 +97,50 @@ def verify(
             state = max(states, key=lambda each: each.applied_index, default=None)
             found = None
             if objects is not None:
-                found = _remote_check(
-                    objects, state, nodes, data_dir, progress if is_shown else None, repair=repair
-                )
-    findings = [
+                shown = progress if is_shown else None
+                found = _remote_check(objects, state, nodes, data_dir, shown, repair=repair)
+    findings = _findings(verifications, data_dir) + (found.findings if found is not None else [])
+    unread = 0 if found is not None or state is None else _remote_bytes(state)
+    _tell(list(verifications.values()), found, findings, unread, as_json=as_json)
+    if not all(finding.is_harmless for finding in findings):
+        raise typer.Exit(1)
+
+
+def _findings(verifications: dict[Path, Verification], data_dir: Path) -> list[FileFinding]:
+    return [
         dataclasses.replace(finding, file=str((node / finding.file).relative_to(data_dir)))
         for node, one in verifications.items()
         for finding in one.findings
     ]
-    findings += found.findings if found is not None else []
-    damaged = sum(not finding.is_harmless for finding in findings)
-    file_count = sum(one.file_count for one in verifications.values())
-    unread = 0 if found is not None or state is None else _remote_bytes(state)
+
+
+def _tell(
+    checked: list[Verification],
+    remote: RemoteCheck | None,
+    findings: list[FileFinding],
+    unread_bytes: int,
+    *,
+    as_json: bool,
+) -> None:
+    file_count, size_bytes = sum(one.file_count for one in checked), sum(one.size_bytes for one in checked)
     if as_json:
         shown: dict[str, object] = {"files": file_count, "bytes": size_bytes}
-        if found is not None:
-            shown |= {"objects": found.object_count, "object_bytes": found.size_bytes}
-        shown["object_bytes_not_read"] = unread
+        if remote is not None:
+            shown |= {"objects": remote.object_count, "object_bytes": remote.size_bytes}
+        shown["object_bytes_not_read"] = unread_bytes
         print(json.dumps({**shown, "findings": [finding.as_dict() for finding in findings]}))
-    else:
-        for finding in findings:
-            say(str(finding))
-        read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
-        if len(nodes) > 1:
-            read = f"{len(nodes)} nodes, {read}"
-        if found is not None:
-            read += f"; {counted(found.object_count, 'object')}, {found.size_bytes / 1e6:.1f} MB"
-        print(f"{read}: {counted(damaged, 'finding')}" if damaged else f"{read}: no damage")
-        if unread:
-            print(f"{human_bytes(unread)} in the object store were not read: --remote does that")
-    if damaged:
-        raise typer.Exit(1)
+        return
+    for finding in findings:
+        say(str(finding))
+    read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
+    if len(checked) > 1:
+        read = f"{len(checked)} nodes, {read}"
+    if remote is not None:
+        read += f"; {counted(remote.object_count, 'object')}, {remote.size_bytes / 1e6:.1f} MB"
+    damaged = sum(not finding.is_harmless for finding in findings)
+    print(f"{read}: {counted(damaged, 'finding')}" if damaged else f"{read}: no damage")
+    if unread_bytes:
+        print(f"{human_bytes(unread_bytes)} in the object store were not read: --remote does that")
 
 
 @contextlib.contextmanager

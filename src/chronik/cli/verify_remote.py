@@ -14,7 +14,7 @@ from uuid import UUID
 
 from chronik.cli.object_thread import ObjectThread
 from chronik.cli.verify_findings import FileFinding, Place
-from chronik.cli.verify_segment import CheckedSegment, Source, check_segment
+from chronik.cli.verify_segment import CheckedSegment, ObjectBytes, check_segment
 from chronik.model import TooNew
 from chronik.objects.store import LIST_MAX, ObjectMissing, ObjectStoreError, StoredObject
 from chronik.tiering.manifest import (
@@ -241,7 +241,7 @@ class RemoteCheck:
         path: str,
         size: int,
     ) -> None:
-        source: Source = ObjectRange(self._objects, path, size, self._advance)
+        source: ObjectBytes = ObjectRange(self._objects, path, size, self._advance)
         try:
             checked = check_segment(source, size, segment, manifest.epochs)
         except ObjectMissing:

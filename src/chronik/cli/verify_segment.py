@@ -14,12 +14,12 @@ from chronik.storage.soundness import find_fault
 from chronik.tiering.manifest import DamagedObject, RemoteSegment, decode_footer
 from chronik.tiering.reader import BATCH_BYTES_MAX
 
-__all__ = ["CheckedSegment", "ObjectFault", "Source", "check_segment"]
+__all__ = ["CheckedSegment", "ObjectBytes", "ObjectFault", "check_segment"]
 
 _OFFSET_MAX: Final = 2**63 - 1
 
 
-class Source(Protocol):
+class ObjectBytes(Protocol):
     def read_at(self, position: int, size: int) -> bytes:
         """Fewer bytes only where the object ends."""
         ...
@@ -45,7 +45,7 @@ class _Footer(NamedTuple):
 
 
 def check_segment(
-    source: Source, size: int, segment: RemoteSegment, epochs: Sequence[tuple[int, int]]
+    source: ObjectBytes, size: int, segment: RemoteSegment, epochs: Sequence[tuple[int, int]]
 ) -> CheckedSegment:
     """`epochs` are those of the manifest: (leader epoch, first offset), ascending."""
     checked = CheckedSegment()
@@ -78,7 +78,9 @@ def check_segment(
     return checked
 
 
-def _footer(source: Source, size: int, segment: RemoteSegment, checked: CheckedSegment) -> _Footer | None:
+def _footer(
+    source: ObjectBytes, size: int, segment: RemoteSegment, checked: CheckedSegment
+) -> _Footer | None:
     wanted = max(min(segment.footer_bytes, size - segment.log_bytes), 0)
     data = source.read_at(segment.log_bytes, wanted) if wanted else b""
     try:
