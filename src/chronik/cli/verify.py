@@ -82,33 +82,31 @@ def verify(
     from chronik.cli.verify_checks import Verification
 
     nodes = node_directories(data_dir)
-    found = None
     with contextlib.ExitStack() as stack:
         objects = stack.enter_context(_object_store(config)) if remote else None
         for node in nodes:
             stack.enter_context(unused(node))
         verifications = {node: Verification(node, repair=repair) for node in nodes}
+        size_bytes = sum(one.size_bytes for one in verifications.values())
         is_shown = not as_json and sys.stderr.isatty()
         with Progress(console=Console(stderr=True), transient=True, disable=not is_shown) as progress:
-            task = progress.add_task("reading", total=_read(verifications)[1])
+            task = progress.add_task("reading", total=size_bytes)
             for one in verifications.values():
                 one.run(lambda count: progress.advance(task, count))
             states = [one.metadata for one in verifications.values() if one.metadata is not None]
             state = max(states, key=lambda each: each.applied_index, default=None)
-            shown = progress if is_shown else None
+            found = None
             if objects is not None:
+                shown = progress if is_shown else None
                 found = _remote_check(objects, state, nodes, data_dir, shown, repair=repair)
-    findings = _local_findings(verifications, data_dir) + (found.findings if found is not None else [])
+    findings = _findings(verifications, data_dir) + (found.findings if found is not None else [])
     unread = 0 if found is not None or state is None else _remote_bytes(state)
-    if as_json:
-        _print_json(findings, verifications, found, unread)
-    else:
-        _print_report(findings, verifications, found, unread)
-    if any(not finding.is_harmless for finding in findings):
+    _tell(list(verifications.values()), found, findings, unread, as_json=as_json)
+    if not all(finding.is_harmless for finding in findings):
         raise typer.Exit(1)
 
 
-def _local_findings(verifications: dict[Path, Verification], data_dir: Path) -> list[FileFinding]:
+def _findings(verifications: dict[Path, Verification], data_dir: Path) -> list[FileFinding]:
     return [
         dataclasses.replace(finding, file=str((node / finding.file).relative_to(data_dir)))
         for node, one in verifications.items()
@@ -116,44 +114,33 @@ def _local_findings(verifications: dict[Path, Verification], data_dir: Path) -> 
     ]
 
 
-def _read(verifications: dict[Path, Verification]) -> tuple[int, int]:
-    """How many files were read, and their bytes."""
-    every = verifications.values()
-    return sum(one.file_count for one in every), sum(one.size_bytes for one in every)
-
-
-def _print_json(
+def _tell(
+    checked: list[Verification],
+    remote: RemoteCheck | None,
     findings: list[FileFinding],
-    verifications: dict[Path, Verification],
-    found: RemoteCheck | None,
-    unread: int,
+    unread_bytes: int,
+    *,
+    as_json: bool,
 ) -> None:
-    file_count, size_bytes = _read(verifications)
-    shown: dict[str, object] = {"files": file_count, "bytes": size_bytes}
-    if found is not None:
-        shown |= {"objects": found.object_count, "object_bytes": found.size_bytes}
-    shown["object_bytes_not_read"] = unread
-    print(json.dumps({**shown, "findings": [finding.as_dict() for finding in findings]}))
-
-
-def _print_report(
-    findings: list[FileFinding],
-    verifications: dict[Path, Verification],
-    found: RemoteCheck | None,
-    unread: int,
-) -> None:
-    file_count, size_bytes = _read(verifications)
+    file_count, size_bytes = sum(one.file_count for one in checked), sum(one.size_bytes for one in checked)
+    if as_json:
+        shown: dict[str, object] = {"files": file_count, "bytes": size_bytes}
+        if remote is not None:
+            shown |= {"objects": remote.object_count, "object_bytes": remote.size_bytes}
+        shown["object_bytes_not_read"] = unread_bytes
+        print(json.dumps({**shown, "findings": [finding.as_dict() for finding in findings]}))
+        return
     for finding in findings:
         say(str(finding))
     read = f"{file_count} files, {size_bytes / 1e6:.1f} MB"
-    if len(verifications) > 1:
-        read = f"{len(verifications)} nodes, {read}"
-    if found is not None:
-        read += f"; {counted(found.object_count, 'object')}, {found.size_bytes / 1e6:.1f} MB"
+    if len(checked) > 1:
+        read = f"{len(checked)} nodes, {read}"
+    if remote is not None:
+        read += f"; {counted(remote.object_count, 'object')}, {remote.size_bytes / 1e6:.1f} MB"
     damaged = sum(not finding.is_harmless for finding in findings)
     print(f"{read}: {counted(damaged, 'finding')}" if damaged else f"{read}: no damage")
-    if unread:
-        print(f"{human_bytes(unread)} in the object store were not read: --remote does that")
+    if unread_bytes:
+        print(f"{human_bytes(unread_bytes)} in the object store were not read: --remote does that")
 
 
 @contextlib.contextmanager
