@@ -69,9 +69,10 @@ ROWS: Final = (
     Plant(
         "the queue of the WAL is never called full",
         "S04",
-        "storage/wal_queue.py",
-        "        if self.data_count >= self._entries_max:\n",
-        "        if self.data_count < 0:\n",
+        "storage/wal.py",
+        "self.pressure: Pressure = self._queue\n",
+        "self.pressure: Pressure = "
+        "type('Roomy', (), {'full': False, 'when_room': lambda self, call: call()})()\n",
         (
             "tests/unit/storage/test_store.py::test_the_queue_says_when_it_is_full",
             "tests/cluster/test_overload.py"
