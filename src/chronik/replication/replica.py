@@ -49,6 +49,7 @@ class Replica:
         "_events",
         "_feed",
         "_followers",
+        "_leader_may_lack",
         "_next_log_start",
         "_pending_isr",
         "_reset_from",
@@ -113,6 +114,9 @@ class Replica:
         """Follower: the link to the leader, for batches and acknowledgements. None until `follow`."""
         self.leader_high_watermark = 0
         """Follower: the leader's high watermark, as of its last message."""
+        self._leader_may_lack = False
+        """Follower: whether the leader may lack committed records: it, or one since the last followed,
+        was elected without being in sync, or how is unknown."""
         self.leader_log_start = 0
         """Follower: where the leader's log starts, as of its last message in this epoch."""
         self._next_log_start = 0
@@ -167,6 +171,7 @@ class Replica:
             # The proposal named the old partition epoch: either this change is it, or it will be refused.
             self._pending_isr = None
         if assignment.leader_epoch != self.leader_epoch:
+            self._note_election(assignment)
             self._followers.clear()
             self.writers.forget()
             self.feeder = None
@@ -187,6 +192,19 @@ class Replica:
             self._move_watermark()
         self._check_low_watermark()
         self._wake_watchers()
+
+    def _note_election(self, assignment: Assignment) -> None:
+        """A leader out of the ISR has every committed record. One that was elected though it was not in sync,
+        and is the whole ISR now, may lack some. How it was elected is unknown if this node missed changes."""
+        leader = assignment.leader
+        if leader == self.node_id:
+            self._leader_may_lack = False
+            # What earlier leaders said does not count for the records that this one appends.
+            self.leader_high_watermark = min(self.leader_high_watermark, self.log.log_end_offset)
+        elif self.leader_epoch != NO_EPOCH:
+            is_unclean = assignment.isr == (leader,) and leader not in self.isr
+            if is_unclean or assignment.partition_epoch > self.partition_epoch + 1:
+                self._leader_may_lack = True
 
     def _take_remote(self, remote: RemoteLog) -> None:
         """The metadata log has the newest one. A leader whose log ends before that of the store, as only an
@@ -380,13 +398,14 @@ class Replica:
         False if the leader must not be followed from there.
         """
         log_ = self.log
+        may_lack = self.was_relaxed or self._leader_may_lack
         if is_reset:
             log.warning("%s: emptied, starts at %d: the leader keeps nothing older", self.tp, offset)
             log_.restart_at(offset)
             self.high_watermark = max(self.high_watermark, log_.log_start_offset)
         elif offset < log_.log_end_offset:
-            if offset < self.high_watermark and not self.was_relaxed:
-                # Committed records are on every in-sync replica: an honest leader has them.
+            if offset < self.high_watermark and not may_lack:
+                # Committed records are on every in-sync replica: a leader that was one of these has them.
                 who = f"node {link.peer_id}, epoch {self.leader_epoch}"
                 line = "%s: %s would have committed records dropped (%d < %d)"
                 log.error(line, self.tp, who, offset, self.high_watermark)
@@ -396,24 +415,25 @@ class Replica:
             log_.truncate(offset)
         if offset > log_.log_end_offset:
             return False
-        if self.was_relaxed:
+        if may_lack:
             self._forget_watermark_behind(offset)
+        self._leader_may_lack = False
         self.feeder = link
         self._acks.send_soon(self)
         return True
 
     def _forget_watermark_behind(self, offset: int) -> None:
-        """Follower: the log of a relaxed topic goes on at `offset`.
+        """Follower: the log goes on at `offset` with a leader that may lack committed records.
 
-        All replicas that were in sync may have lost power at once, and some committed records with it: what
-        an earlier leader said is committed behind this offset is not what the leader has there now.
+        All in-sync replicas of a relaxed topic may have lost power at once, or none of them was there to be
+        elected: what an earlier leader said is committed behind this offset is not what the leader has there
+        now.
         """
         self.leader_high_watermark = min(self.leader_high_watermark, offset)
         if self.high_watermark > offset:
             lost = f"{offset} to {self.high_watermark - 1}"
-            log.error(
-                "%s: offsets %s were committed and are lost: no replica in sync kept power", self.tp, lost
-            )
+            why = "an unclean election" if self._leader_may_lack else "no replica in sync kept power"
+            log.error("%s: offsets %s were committed and are lost: %s", self.tp, lost, why)
             self.high_watermark = offset
 
     def leader_reported(self, high_watermark: int, log_start_offset: int) -> None:

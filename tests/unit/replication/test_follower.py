@@ -284,3 +284,70 @@ async def test_only_a_relaxed_topic_is_cut_below_its_watermark(
             await store.wal.drained()
         assert partition.high_watermark == (2 if is_relaxed else 3)
         assert partition.log_end_offset == 3
+
+
+def elected(leader: int, isr: tuple[int, ...], epoch: int, partition_epoch: int) -> Assignment:
+    return Assignment(
+        partition=0,
+        replicas=(1, 2, 3),
+        isr=isr,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=partition_epoch,
+    )
+
+
+async def told(store: LogStore, partition: Partition, link: Link, high_watermark: int) -> None:
+    """Three records of its leader are on this disk, and the leader says how far they are committed."""
+    assert partition.follow(link, 0, is_reset=False)
+    for offset in range(3):
+        append(partition, offset)
+    partition.leader_reported(high_watermark, 0)
+    await store.wal.drained()
+
+
+def append(partition: Partition, offset: int) -> None:
+    batch = build_batch([Record(key=None, value=b"value", timestamp_ms=1)], base_offset=offset)
+    partition.log.append_replicated(batch, headers(batch), 1)
+
+
+@pytest.mark.parametrize(
+    ("known_isr", "partition_epoch", "may_lack_records"),
+    [((2,), 2, True), ((2, 3), 2, False), ((2, 3), 5, True)],
+    ids=["unclean", "clean", "changes were missed"],
+)
+async def test_after_an_unclean_election_committed_records_may_go(
+    tmp_path: Path, known_isr: tuple[int, ...], partition_epoch: int, may_lack_records: bool
+) -> None:
+    """Who saw more committed than the new leader has would else stay away until it is started again."""
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store).add("orders")
+        partition.assign(elected(2, known_isr, 1, 1))
+        await told(store, partition, cast(Link, SimpleNamespace(peer_id=2)), high_watermark=5)
+        assert partition.high_watermark == 3
+        partition.assign(elected(3, (3,), 2, partition_epoch))
+        link = cast(Link, SimpleNamespace(peer_id=3))
+        assert partition.follow(link, 2, is_reset=False) is may_lack_records
+        if may_lack_records:
+            append(partition, 2)
+            await store.wal.drained()
+            assert partition.high_watermark == 2, "an earlier leader spoke of another record"
+            partition.assign(elected(3, (2, 3), 2, partition_epoch + 1))
+            partition.assign(elected(2, (2, 3), 3, partition_epoch + 2))
+            assert not partition.follow(link, 1, is_reset=False), "that is over once a leader was followed"
+        assert partition.log_end_offset == 3
+
+
+async def test_who_led_out_of_sync_forgets_what_it_had_heard(tmp_path: Path) -> None:
+    """What an earlier leader said is committed is gone. Other records come in its place."""
+    async with opened(tmp_path) as (store, _):
+        partition = Replicas(store).add("orders")
+        partition.assign(elected(2, (2,), 1, 1))
+        await told(store, partition, cast(Link, SimpleNamespace(peer_id=2)), high_watermark=5)
+        partition.assign(elected(1, (1,), 2, 2))
+        partition.assign(elected(1, (1, 3), 2, 3))
+        partition.assign(elected(3, (1, 3), 3, 4))
+        assert partition.follow(cast(Link, SimpleNamespace(peer_id=3)), 3, is_reset=False)
+        append(partition, 3)
+        await store.wal.drained()
+        assert partition.high_watermark == 3
