@@ -14,6 +14,7 @@ from chronik.storage.wal_queue import Round, WalQueue
 DATA = bytes(15) + b"\x4d"
 METADATA = METADATA_TOPIC_ID.bytes
 ROUND_BYTES = 1000
+ENTRIES_MAX = 8
 FIRST = 7
 """The first sequence number, as recovery found it."""
 
@@ -35,9 +36,9 @@ class Sink:
 class Model:
     """Adds numbered entries, takes rounds, and looks at each."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries_max: int = 10_000) -> None:
         self.woken = 0
-        self.queue = WalQueue(next_sequence=FIRST, next_round=3, entries_max=10_000, wake=self._wake)
+        self.queue = WalQueue(next_sequence=FIRST, next_round=3, entries_max=entries_max, wake=self._wake)
         self.added = {DATA: 0, METADATA: 0}
         self.written: list[EntryHeader] = []
         self.lost: set[tuple[bytes, int]] = set()
@@ -102,6 +103,19 @@ class Model:
         data = sizes[metadata:]
         assert len(data) <= 1 or sum(data) <= wal_queue.ROUND_BYTES_MAX
 
+    def check_full(self, entries_max: int) -> None:
+        """It is full at once by entries, within a round by bytes, and only while there is a reason."""
+        sizes = [
+            len(entry.payload) + ENTRY_HEADER_BYTES
+            for entry, header in zip(self.queue.waiting(), headers(self.queue.waiting()), strict=True)
+            if header.topic_id != METADATA
+        ]
+        if self.queue.full:
+            assert len(sizes) >= entries_max or sum(sizes) >= wal_queue.QUEUE_BYTES_MAX
+        else:
+            assert len(sizes) < entries_max
+            assert sum(sizes) < wal_queue.QUEUE_BYTES_MAX + wal_queue.ROUND_BYTES_MAX
+
     def check(self) -> None:
         sequences = [header.sequence for header in self.written]
         assert sequences == sorted(set(sequences))
@@ -125,7 +139,8 @@ def test_rounds_are_in_order_and_cuts_divide_them(steps: list[tuple[str, int]]) 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wal_queue, "ROUND_BYTES_MAX", ROUND_BYTES)
         patched.setattr(wal_queue, "SHARED_BYTES_MAX", ROUND_BYTES // 4)
-        model = Model()
+        patched.setattr(wal_queue, "QUEUE_BYTES_MAX", 3 * ROUND_BYTES)
+        model = Model(ENTRIES_MAX)
         for what, size in steps:
             match what:
                 case "data":
@@ -142,8 +157,10 @@ def test_rounds_are_in_order_and_cuts_divide_them(steps: list[tuple[str, int]]) 
                     model.sync()
                 case "clear" if model.written:  # a round failed: so one was taken
                     model.clear()
+            model.check_full(ENTRIES_MAX)
         while model.queue.count:
             model.take()
+            model.check_full(ENTRIES_MAX)
         model.check()
         assert (model.queue.data_count, model.queue.data_bytes) == (0, 0)
 
