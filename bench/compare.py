@@ -164,11 +164,15 @@ class RelaxedNode(ChronikNode):
 
     def start(self, *, timeout_s: float = 60) -> float:
         seconds = super().start(timeout_s=timeout_s)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = [NewTopic(name, 1, 1, config=RELAXED) for name in self._topics]
-        for made in admin.create_topics(wanted).values():
-            made.result(30)
+        make_relaxed(self._topics, {"bootstrap.servers": self.bootstrap})
         return seconds
+
+
+def make_relaxed(topics: Iterable[str], client: dict[str, Any]) -> None:
+    admin = AdminClient(client)
+    wanted = [NewTopic(name, 1, 1, config=RELAXED) for name in topics]
+    for made in admin.create_topics(wanted).values():
+        made.result(30)
 
 
 def measure_relaxed(

@@ -2,8 +2,11 @@
 
 Both brokers of a pair are up, one is driven at a time, in alternating order. For TLS there are two states, as
 in `bench.compare`: brokers that were just started for the round of a load (with the reading of what it
-wrote), and brokers that are warm. Apache Kafka's own tools are the clients. CPU is the broker's alone, per
-million records; its ratio is Apache Kafka's figure by chronik's, so that more is better in every line.
+wrote), and brokers that are warm. Apache Kafka acknowledges before it syncs and chronik does not, so warm
+brokers are also measured at equal durability, both ways: Apache Kafka syncs each write too, and neither syncs
+before it acknowledges (chronik's topics have `flush.ms=1000`). Apache Kafka's own tools are the clients. CPU
+is the broker's alone, per million records; its ratio is Apache Kafka's figure by chronik's, so that more is
+better in every line.
 
 Before the warm brokers are driven, each holds idle TLS connections, and it is told what one costs: with
 nothing but a handshake and a small request behind it, and after a large request that was refused. A JVM takes
@@ -25,6 +28,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bars import end
-from bench.compare import DOCS
+from bench.compare import DOCS, SYNCED, make_relaxed
 from bench.pages import machine, markdown, put
 from bench.workloads import consume, produce
 from chronik.client import ClientOptions, Cluster
@@ -57,7 +61,8 @@ AIM_ACLS = 0.97
 BULK = ("batch.size=65536", "linger.ms=5")
 ALONE = ("batch.size=1", "linger.ms=0")
 STARTED, WARM, ACLS = "TLS, just started", "TLS, warm", "ACLs on beside off"
-AIMS = {STARTED: AIM_TLS, WARM: AIM_TLS, ACLS: AIM_ACLS}
+BOTH_SYNC, NEITHER_SYNCS = "TLS, warm, both sync", "TLS, warm, neither syncs"
+AIMS = {STARTED: AIM_TLS, WARM: AIM_TLS, BOTH_SYNC: AIM_TLS, NEITHER_SYNCS: AIM_TLS, ACLS: AIM_ACLS}
 REFUSED: dict[str, Any] = {
     "acks": 1,
     "timeout": 10_000,
@@ -99,7 +104,7 @@ def run(side: Side, figure: str, topic: str, count: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def tls_pair(folder: Path) -> Iterator[tuple[Side, Side]]:
+def tls_pair(folder: Path, **kafka_settings: Any) -> Iterator[tuple[Side, Side]]:
     cert, key = make_certificate(folder)
     both = folder / "both.pem"
     both.write_text(key.read_text() + cert.read_text())
@@ -125,6 +130,7 @@ def tls_pair(folder: Path) -> Iterator[tuple[Side, Side]]:
             "ssl.keystore.location": both,
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "SSL:SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            **kafka_settings,
         },
     )
     text = kafka.properties.read_text()
@@ -189,12 +195,27 @@ def measure_idle(pair: tuple[Side, Side]) -> Idle:
     return found
 
 
+def topic_of(figure: str, number: int) -> str:
+    return f"{'single' if 'one record' in figure else 'bulk'}-{number}"
+
+
+def relax(side: Side, loads: dict[str, int], rounds: range) -> None:
+    """Makes the topics of all rounds as those that acknowledge writes before they are synced."""
+    topics = dict.fromkeys(topic_of(figure, number) for number in rounds for figure in loads)
+    client = {
+        "bootstrap.servers": side.bootstrap,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(side.cert),
+    }
+    make_relaxed(topics, client)
+
+
 def measure(
     pair: tuple[Side, Side], state: str, rounds: range, loads: dict[str, int], figures: Figures
 ) -> None:
     for number in rounds:
         for figure, count in loads.items():
-            topic = f"{'single' if 'one record' in figure else 'bulk'}-{number}"
+            topic = topic_of(figure, number)
             found = {}
             for side in pair if number % 2 == 0 else pair[::-1]:
                 found[side.bootstrap] = run(side, figure, topic, count)
@@ -278,7 +299,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of each figure; the median counts")
-    parser.add_argument("--only", choices=(STARTED, WARM, ACLS), help="one part of the table")
+    parser.add_argument("--only", choices=tuple(AIMS), help="one part of the table")
     parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
     options = parser.parse_args()
     if options.write and options.only:
@@ -297,6 +318,13 @@ def main() -> int:
         with in_folder(tls_pair) as pair:
             idle = measure_idle(pair)
             measure(pair, WARM, range(rounds + 1), bulk | single, figures)
+    if options.only in (None, BOTH_SYNC):
+        with in_folder(partial(tls_pair, **SYNCED)) as pair:
+            measure(pair, BOTH_SYNC, range(rounds + 1), bulk | single, figures)
+    if options.only in (None, NEITHER_SYNCS):
+        with in_folder(tls_pair) as pair:
+            relax(pair[1], bulk | single, range(rounds + 1))
+            measure(pair, NEITHER_SYNCS, range(rounds + 1), bulk | single, figures)
     if options.only in (None, ACLS):
         with in_folder(acl_pair) as pair:
             acls = {"produce 256 B": int(2_000_000 * scale)}
