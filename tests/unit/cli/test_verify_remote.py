@@ -311,6 +311,25 @@ def test_records_that_neither_the_store_nor_the_log_has(stored: Stored) -> None:
     assert finding.offset == remote.end_offset
 
 
+def test_a_log_that_was_emptied_over_both_tiers_has_no_hole(tmp_path: Path) -> None:
+    """DeleteRecords may go beyond what was uploaded: where the store ended then says nothing any more."""
+
+    async def fill() -> ClusterState:
+        async with tiered(tmp_path) as made:
+            await made.fill(COUNT)
+            await made.uploader.upload(made.partition)
+            await made.fill(COUNT)
+            await made.partition.delete_records(made.partition.high_watermark, made.clock.now_ms)
+            await made.settle()
+            return made.metadata.state
+
+    state = asyncio.run(fill())
+    data_dir = tmp_path / "data"
+    (partition,) = partitions = remote_partitions(state)
+    assert partition.registration.remote is not None
+    assert list(without_hole(partitions, [data_dir], data_dir)) == []
+
+
 def test_an_index_that_was_wrong_when_it_was_stored(stored: Stored) -> None:
     """The checksums are right then, and only the batches tell."""
     data = stored.segments[1].read_bytes()[: stored.footer_at]
