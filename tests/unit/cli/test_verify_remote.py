@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from chronik.raft.entries import EntryKind
 from chronik.records.batch import headers
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
+from chronik.storage import checkpoint
 from chronik.storage.index import OFFSET_ENTRY
 from chronik.tiering.manifest import RemoteSegment, SegmentFooter, encode
 from tests.segments import flip_bit
@@ -394,3 +396,19 @@ def test_a_directory_without_a_store_is_told_so(tmp_path: Path, monkeypatch: pyt
     refused = CliRunner().invoke(build("verify"), ["verify", str(tmp_path), "--remote"])
     assert isinstance(refused.exception, VerifyRefused)
     assert "no object store is set" in str(refused.exception)
+
+
+def test_without_metadata_the_rest_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found in the directory, and repaired, was not told: the command only refused."""
+    root = tmp_path / "data"
+    for name in ("wal", "topics"):
+        (root / name).mkdir(parents=True)
+    (root / checkpoint.FILE_NAME).write_bytes(b"what is this?")
+    (tmp_path / "objects").mkdir()
+    monkeypatch.setenv("CHRONIK_OBJECT_STORE", (tmp_path / "objects").as_uri())
+    done = CliRunner().invoke(build("verify"), ["verify", str(root), "--remote", "--json"])
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.exception
+    kinds = [one["kind"] for one in json.loads(done.stdout)["findings"]]
+    assert kinds == ["damaged checkpoint", "object store not read"]
