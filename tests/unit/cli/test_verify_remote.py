@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import shutil
@@ -236,6 +237,21 @@ def test_what_no_log_has_is_left_as_it_is(stored: Stored) -> None:
     assert "bring it back if the store keeps former versions" in finding.what
     assert contents(stored.folder / "objects") == before
     assert list((stored.folder / "data" / ASIDE).iterdir()) == []
+
+
+def test_a_full_disk_ends_a_repair_in_one_sentence(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stood there is kept on this disk, and what is to be there is built on it."""
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(verify_put_back, "make_private", refuse)
+    stored.segments[1].unlink()
+    before = contents(stored.folder / "objects")
+    (finding,) = stored.check(repair=True)
+    assert (finding.kind, finding.repaired) == ("missing object", "")
+    assert "No space left on device" in finding.what
+    assert contents(stored.folder / "objects") == before
 
 
 def test_a_log_that_the_manifest_contradicts_is_not_put_there(stored: Stored) -> None:
