@@ -59,10 +59,12 @@ class SegmentCopy:
             size = header.batch_length + OVERHEAD_BYTES
             if not HEADER_BYTES <= size < SIZE_MAX:
                 raise StorageError(f"a batch near offset {self.next_offset} is damaged on this disk")
-            if size > BATCH_BYTES_MAX:
+            if size > BATCH_BYTES_MAX and header.last_offset >= self._base_offset:
                 raise BatchTooLarge(
                     f"the batch at offset {header.base_offset} has {size} bytes: the object store takes "
-                    f"{BATCH_BYTES_MAX} at most, so it and what follows stay on this disk"
+                    f"{BATCH_BYTES_MAX} at most, so it and what follows stay on this disk, whatever their "
+                    f"retention, until records up to {header.last_offset} are deleted or "
+                    "remote.log.copy.disable is set"
                 )
             if position + size > len(data):
                 needed = position + size

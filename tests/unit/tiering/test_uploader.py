@@ -137,6 +137,11 @@ async def test_a_batch_that_is_too_large_is_no_damage(
         assert remote is not None
         assert 0 < remote.end_offset == first.base_offset <= 30 < first.end_offset
         assert seen[0] == seen[1]
+        await world.partition.delete_records(31, world.clock.now_ms)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset > 31
+        assert await world.offsets() == list(range(31, 61))
 
 
 async def test_no_topic_makes_its_readers_look_through_whole_segments(
