@@ -216,6 +216,15 @@ def test_a_repeated_step_ends_where_it_did() -> None:
     assert [(each.start, each.end) for each in work.ranges] == [(7, 9)]
 
 
+@pytest.mark.parametrize(("earliest", "expected"), [(5, (5, 9)), (7, (7, 9)), (12, (12, 12))])
+def test_a_repeated_step_of_the_release_before_ends_where_it_did(
+    earliest: int, expected: tuple[int, int]
+) -> None:
+    """It noted how many records it had. A table that holds it does not take what is behind them."""
+    work = plan({"0": 5}, "A", "t", bounds(earliest, 20), limit=100, fail_on_data_loss=True, begun_records=4)
+    assert [(each.start, each.end) for each in work.ranges] == [expected]
+
+
 class Run:
     """What the archive job does in a cluster and in a lake, without either."""
 

@@ -153,9 +153,10 @@ class _ArchiveRun:
             last.topic_id if last is not None else "",
             self._topic,
             bounds,
-            limit=intended.get("records") or self._options.step_records,
+            limit=self._options.step_records,
             fail_on_data_loss=self._options.fail_on_data_loss,
             ends=intended.get("ends"),
+            begun_records=None if "ends" in intended else intended.get("records"),
         )
 
     def is_overtaken(self, work: Plan) -> bool:
