@@ -27,16 +27,26 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class AnswerBudget:
-    """Bytes that the answers to one question to several nodes may have together."""
+    """Bytes that one answer may have, or the answers to one question to several nodes together."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, within: AnswerBudget | None = None) -> None:
         self._left = bytes_max
+        self._within = within
+        self._taken = 0
 
     def take(self, count: int) -> None:
         """OSError if there is no room: the answer that it is for is given up."""
         if count > self._left:
             raise OSError("the answer is too long")
+        if self._within is not None:
+            self._within.take(count)
         self._left -= count
+        self._taken += count
+
+    def give_up(self) -> None:
+        """The answer is none: others have its room, or one node could keep all others from being heard."""
+        if self._within is not None:
+            self._within._left += self._taken
 
 
 class HttpPeers:
@@ -77,7 +87,7 @@ class HttpPeers:
         budget: AnswerBudget | None = None,
     ) -> Any:
         """Another node's answer; HttpError as it gave it, Unavailable when it did not answer or answered at
-        greater length."""
+        greater length. `budget` is for several answers together."""
         address = self.addresses().get(node_id)
         if address is None:
             raise Unavailable(f"node {node_id} is not there")
@@ -86,17 +96,19 @@ class HttpPeers:
             authorization = self._signature.header(node_id, method, path, data or b"")
         headers = {} if authorization is None else {"authorization": authorization}
         tls = None if self._tls is None else self._tls()
+        room = AnswerBudget(answer_bytes_max, budget)
         try:
             async with asyncio.timeout(timeout_s):
-                room = budget or AnswerBudget(answer_bytes_max)
                 status, answer = await request_json(
                     address.host, address.port, method, path, data, headers, tls, room
                 )
             failure = msgspec.convert(answer, Failure) if status >= 400 else None
         except TimeoutError:
+            room.give_up()
             raise Unavailable(f"node {node_id} did not answer within {timeout_s:g} s") from None
         except (OSError, h11.ProtocolError, ValueError, RecursionError) as error:
             # ValueError: of msgspec, and for bytes that are no UTF-8.
+            room.give_up()
             raise Unavailable(f"node {node_id} cannot be asked: {error}") from None
         if failure is not None:
             raise HttpError(status, failure.code, f"Node {node_id}: {failure.message}")

@@ -96,10 +96,12 @@ def verify(
             states = [one.metadata for one in verifications.values() if one.metadata is not None]
             state = max(states, key=lambda each: each.applied_index, default=None)
             found = None
-            if objects is not None:
+            if objects is not None and state is not None:
                 shown = progress if is_shown else None
                 found = _remote_check(objects, state, nodes, data_dir, shown, repair=repair)
     findings = _findings(verifications, data_dir) + (found.findings if found is not None else [])
+    if objects is not None and state is None:
+        findings.append(_not_known(objects.door.address))
     unread = 0 if found is not None or state is None else _remote_bytes(state)
     _tell(list(verifications.values()), found, findings, unread, as_json=as_json)
     if not all(finding.is_harmless for finding in findings):
@@ -166,7 +168,7 @@ def _object_store(config: Path | None) -> Iterator[ObjectThread]:
 
 def _remote_check(
     objects: ObjectThread,
-    state: ClusterState | None,
+    state: ClusterState,
     nodes: list[Path],
     data_dir: Path,
     progress: Progress | None,
@@ -176,10 +178,6 @@ def _remote_check(
     from chronik.cli.verify_put_back import PutBack
     from chronik.cli.verify_remote import RemoteCheck, without_hole
 
-    if state is None:
-        raise VerifyRefused(
-            f"{data_dir}: its metadata cannot be read, so what the store should hold is not known"
-        )
     task = None
 
     def advance(count: int) -> None:
@@ -192,6 +190,14 @@ def _remote_check(
     check.run()
     check.findings += without_hole(check.partitions, nodes, data_dir)
     return check
+
+
+def _not_known(address: str) -> FileFinding:
+    """A finding, no refusal: why it is so stands in those of the directory, which may have been repaired."""
+    from chronik.cli.verify_findings import FileFinding
+
+    what = "the directory's metadata cannot be read, so what the store should hold is not known"
+    return FileFinding(address, -1, "object store not read", what)
 
 
 def _remote_bytes(state: ClusterState) -> int:

@@ -55,16 +55,18 @@ class PutBack:
         finding: FileFinding,
     ) -> None:
         path = f"{partition.folder}/{segment.name}"
-        make_private(self._aside)
         scratch = self._aside / f"{segment.name}.again"
         log = f"{partition.topic.name}-{partition.registration.partition}"
         try:
+            make_private(self._aside)
             for folder in self._folders:
                 if self._is_built(scratch, folder / "topics" / log, path, partition, manifest, segment):
                     kept = self._keep(path, segment)
                     self._put(path, scratch)
                     finding.repaired = f"put again from the log in {folder}{kept}"
                     return
+        except OSError as error:  # a full disk, for one: it takes the object twice
+            finding.what += f"; it could not be put back: {self._aside}: {error.strerror or error}"
         finally:
             scratch.unlink(missing_ok=True)
 

@@ -295,7 +295,7 @@ def without_hole(
 ) -> Iterator[FileFinding]:
     """Local logs that begin behind what is in the store: nobody has the records between."""
     for partition in partitions:
-        remote = partition.registration.remote
+        remote = partition.remote  # an emptied one holds nothing that could be missing before a log
         for folder in folders if remote is not None else ():
             name = f"{partition.topic.name}-{partition.registration.partition}"
             log = folder / "topics" / name

@@ -164,7 +164,9 @@ class WalCheck:
                 end = batch.next_offset
         if header.kind in (WalEntryKind.APPEND, WalEntryKind.TRUNCATE):
             while held and held[-1].next_offset > header.offset:
-                held.pop()  # cut off, or taken back and assigned again
+                cut = held.pop()  # off, or taken back and assigned again
+                if cut.offset < header.offset:
+                    held += self._before(cut, header.offset)
         elif header.kind == WalEntryKind.RESET:
             held.clear()
         if header.kind == WalEntryKind.APPEND:
@@ -172,6 +174,15 @@ class WalCheck:
             held.append(_WalAppend(header.offset, end, path, start, header.payload_bytes))
         if header.sequence >= self._from_sequence:
             self._replay(self.replays.setdefault(key, Replay()), header, end)
+
+    def _before(self, one: _WalAppend, offset: int) -> list[_WalAppend]:
+        """What is left of an append of several batches that was cut at this offset."""
+        size, end = 0, one.offset
+        for position, batch in headers(self._inspection.read(one.path, one.position, one.payload_bytes)):
+            if batch.next_offset > offset:
+                break
+            size, end = position + batch.size_bytes, batch.next_offset
+        return [one._replace(next_offset=end, payload_bytes=size)] if size else []
 
     @staticmethod
     def _replay(replay: Replay, header: EntryHeader, end: int) -> None:

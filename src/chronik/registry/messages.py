@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -10,6 +10,9 @@ from chronik.model import Int32, Int64
 from chronik.registry.records import Reference
 
 __all__ = ["RegistryAnswer", "RegistryCall", "SchemaBody"]
+
+WORK_SECONDS_MAX: Final = 600.0
+"""More than a call can take: a debt that another node makes up is paid off some day."""
 
 
 class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -59,5 +62,5 @@ class RegistryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """This node is not the registry, or not yet. Nothing was done."""
     is_unsure: bool = False
     """A change failed that the log may have."""
-    work_s: float = 0.0
+    work_s: Annotated[float, msgspec.Meta(ge=0, le=WORK_SECONDS_MAX)] = 0.0
     """Processor time that is not on the event loop of the node that asks."""

@@ -120,10 +120,9 @@ class TieredLogs:
     # --- deleting ----------------------------------------------------------------------------------
 
     async def delete_before(self, partition: Partition, offset: int) -> None:
-        """The store forgets first: were it the other way round, a log could start again at what was deleted
-        locally after a change of the leader."""
+        """For a client. RequestError if too many wait already."""
         with self._deletion(partition.tp):
-            await self._delete_before(partition, offset)
+            await self.retain_from(partition, offset)
 
     @contextmanager
     def _deletion(self, tp: TopicPartition) -> Iterator[None]:
@@ -145,7 +144,13 @@ class TieredLogs:
             if not self._deletes[tp]:
                 del self._deletes[tp]
 
-    async def _delete_before(self, partition: Partition, offset: int) -> None:
+    async def retain_from(self, partition: Partition, offset: int) -> None:
+        """The store forgets first: were it the other way round, a log could start again at what was deleted
+        locally after a change of the leader.
+
+        For the node's own retention, too, which goes from partition to partition and must not be refused for
+        what clients wait for.
+        """
         async with self._catalog.changing(partition):
             partition.require_leader()
             try:

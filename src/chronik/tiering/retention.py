@@ -47,12 +47,12 @@ class RemoteRetention:
             return
         if not config.remote_storage_enable and config.remote_log_delete_on_disable:
             # What is on every disk stays there, and in the store, for as long as retention lets it.
-            await self._logs.delete_before(partition, min(remote.end_offset, _latest_start(partition)))
+            await self._logs.retain_from(partition, min(remote.end_offset, _latest_start(partition)))
             return
         if log_.log_start_offset > remote.end_offset:
             # Records between the tiers are gone: what is in the store is before a gap, and no log any more.
             log.error("%s: the remote log ends at %d, before the local one", partition.tp, remote.end_offset)
-            await self._logs.delete_before(partition, log_.log_start_offset)
+            await self._logs.retain_from(partition, log_.log_start_offset)
             return
         if not config.deletes_old_segments:
             return  # the nodes' default for cleanup.policy is compact by now
@@ -70,7 +70,7 @@ class RemoteRetention:
         rule = " and ".join(f"{rule}={getattr(wanted, rule.replace('.', '_'))}" for rule in gone.rules)
         age = age_text(gone.youngest_ms, now_ms, is_dated=gone.is_dated)
         log_deletion(log_, gone.start_offset, age=age, rule=rule)
-        await self._logs.delete_before(partition, gone.start_offset)
+        await self._logs.retain_from(partition, gone.start_offset)
 
     # --- what nothing names --------------------------------------------------------------------------
 

@@ -13,9 +13,13 @@ from chronik.storage.index import OffsetIndex, TimeIndex
 from chronik.storage.producer_state import AbortedTxn
 from chronik.tiering.manifest import BATCH_BYTES_MAX, FOOTER_BYTES_MAX, RemoteSegment, SegmentFooter, encode
 
-__all__ = ["SegmentCopy"]
+__all__ = ["BatchTooLarge", "SegmentCopy"]
 
 SIZE_MAX: Final = 2**31
+
+
+class BatchTooLarge(StorageError):
+    """A sound batch that could not be read back from the object store."""
 
 
 class SegmentCopy:
@@ -42,7 +46,8 @@ class SegmentCopy:
         self._footer = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Blocking work: the whole batches of what was read next. StorageError if one is damaged."""
+        """Blocking work: the whole batches of what was read next. StorageError if one is damaged,
+        BatchTooLarge if it is not and cannot go up all the same."""
         self._pieces.append(data)
         self._missing_bytes -= len(data)
         if self._missing_bytes > 0:
@@ -54,10 +59,12 @@ class SegmentCopy:
             size = header.batch_length + OVERHEAD_BYTES
             if not HEADER_BYTES <= size < SIZE_MAX:
                 raise StorageError(f"a batch near offset {self.next_offset} is damaged on this disk")
-            if size > BATCH_BYTES_MAX:
-                raise StorageError(
+            if size > BATCH_BYTES_MAX and header.last_offset >= self._base_offset:
+                raise BatchTooLarge(
                     f"the batch at offset {header.base_offset} has {size} bytes: the object store takes "
-                    f"{BATCH_BYTES_MAX} at most, so it and what follows stay on this disk"
+                    f"{BATCH_BYTES_MAX} at most, so it and what follows stay on this disk, whatever their "
+                    f"retention, until records up to {header.last_offset} are deleted or "
+                    "remote.log.copy.disable is set"
                 )
             if position + size > len(data):
                 needed = position + size

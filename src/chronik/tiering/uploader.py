@@ -16,7 +16,7 @@ from chronik.storage.log_parts import SegmentDamage
 from chronik.storage.segment import Segment
 from chronik.tiering.catalog import Catalog
 from chronik.tiering.manifest import SEGMENTS_MAX, RemoteManifest, RemoteSegment, joined_epochs, segment_name
-from chronik.tiering.segment_copy import SegmentCopy
+from chronik.tiering.segment_copy import BatchTooLarge, SegmentCopy
 
 __all__ = ["Uploader", "WantedSegment", "wanted_segments"]
 
@@ -101,13 +101,19 @@ class Uploader:
         added: list[RemoteSegment] = []
         epochs = manifest.epochs
         for one in wanted:
-            copy = await self._copy(partition, epoch, one)
+            try:
+                copy = await self._copy(partition, epoch, one)
+            except (BatchTooLarge, SegmentDamage):
+                if not added:
+                    raise
+                break  # what is before it counts: it would go up again at each look. The next look tells
             disk, path = partition.log.disk, one.segment.path
             written_ms = await disk.run(IoThread.BACKGROUND, partial(disk.modified_ms, path))
             added.append(copy.described(written_ms))
             epochs = joined_epochs(epochs, copy.epochs)
             if partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("another epoch began")
+        wanted = wanted[: len(added)]
         async with self._catalog.changing(partition):
             if partition.remote != before or partition.leader_epoch != epoch or not partition.is_leader:
                 raise _Interrupted("its remote log or its leader changed meanwhile")
@@ -166,5 +172,7 @@ def _read_and_check(segment: Segment, position: int, size: int, copy: SegmentCop
         raise StorageError(f"{segment.path} has no {size} bytes at {position}")
     try:
         return copy.feed(data)
+    except BatchTooLarge:
+        raise  # no damage: another replica has the same
     except (RequestError, StorageError):
         raise SegmentDamage(segment, position, max(copy.next_offset, segment.base_offset)) from None

@@ -18,16 +18,19 @@ from typer.testing import CliRunner
 from chronik.cli import build
 from chronik.cli.verify import VerifyRefused
 from chronik.cli.verify_checks import ASIDE, FileFinding, Verification
+from chronik.cli.verify_findings import Inspection
+from chronik.cli.verify_wal import WalCheck
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.metadata.state import ClusterState
 from chronik.model import METADATA_TOPIC, METADATA_TOPIC_ID, StorageError, TopicPartition
 from chronik.raft.entries import EntryKind, Membership, Snapshot
+from chronik.records.batch import headers
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.storage import checkpoint as checkpoints
 from chronik.storage.checkpoint import LogState
 from chronik.storage.cleanable import CleanedPosition
-from chronik.storage.disk import IoThread
+from chronik.storage.disk import IoThread, RealDisk
 from chronik.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from chronik.storage.log import LogConfig
 from chronik.storage.store import StoreOptions
@@ -563,6 +566,32 @@ def test_a_log_cut_or_emptied_since_the_checkpoint_is_sound(tmp_path: Path) -> N
 
     asyncio.run(change())
     assert verified(tmp_path) == []
+
+
+def test_what_stood_before_a_cut_in_the_middle_of_an_append_is_held(tmp_path: Path) -> None:
+    """A follower takes many batches as one entry. Of the metadata log the WAL alone may have the newest."""
+
+    async def change() -> None:
+        async with opened(tmp_path, SMALL, crash=True) as (store, _):
+            log = Replicas(store).add(TP.topic).log
+            batches = b"".join(
+                build_batch([Record(key=b"k", value=b"v", timestamp_ms=1)], base_offset=n) for n in range(3)
+            )
+            log.append_replicated(bytearray(batches), headers(batches), 1)
+            log.truncate(2)
+            await store.wal.drained()
+
+    asyncio.run(change())
+    loop = asyncio.new_event_loop()
+    disk = RealDisk(loop)
+    try:
+        wal = WalCheck(Inspection(tmp_path, disk, is_repairing=False), None, lambda _: None)
+        wal.run(sorted((tmp_path / "wal").glob("*.wal")), is_cut_back=False)
+        held = wal.appends((TP.topic, 0))
+    finally:
+        disk.close()
+        loop.close()
+    assert [header.base_offset for data in held for _, header in headers(data)] == [0, 1]
 
 
 def test_a_deletion_that_kill_interrupted_is_ended_by_the_next_start(tmp_path: Path) -> None:

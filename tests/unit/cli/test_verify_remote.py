@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from chronik.raft.entries import EntryKind
 from chronik.records.batch import headers
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
+from chronik.storage import checkpoint
 from chronik.storage.index import OFFSET_ENTRY
 from chronik.tiering.manifest import RemoteSegment, SegmentFooter, encode
 from tests.segments import flip_bit
@@ -236,6 +239,21 @@ def test_what_no_log_has_is_left_as_it_is(stored: Stored) -> None:
     assert list((stored.folder / "data" / ASIDE).iterdir()) == []
 
 
+def test_a_full_disk_ends_a_repair_in_one_sentence(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stood there is kept on this disk, and what is to be there is built on it."""
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(verify_put_back, "make_private", refuse)
+    stored.segments[1].unlink()
+    before = contents(stored.folder / "objects")
+    (finding,) = stored.check(repair=True)
+    assert (finding.kind, finding.repaired) == ("missing object", "")
+    assert "No space left on device" in finding.what
+    assert contents(stored.folder / "objects") == before
+
+
 def test_a_log_that_the_manifest_contradicts_is_not_put_there(stored: Stored) -> None:
     """A leader epoch stands outside a batch's checksum: the manifest tells that it is wrong."""
     stored.segments[1].unlink()
@@ -311,6 +329,25 @@ def test_records_that_neither_the_store_nor_the_log_has(stored: Stored) -> None:
     assert finding.offset == remote.end_offset
 
 
+def test_a_log_that_was_emptied_over_both_tiers_has_no_hole(tmp_path: Path) -> None:
+    """DeleteRecords may go beyond what was uploaded: where the store ended then says nothing any more."""
+
+    async def fill() -> ClusterState:
+        async with tiered(tmp_path) as made:
+            await made.fill(COUNT)
+            await made.uploader.upload(made.partition)
+            await made.fill(COUNT)
+            await made.partition.delete_records(made.partition.high_watermark, made.clock.now_ms)
+            await made.settle()
+            return made.metadata.state
+
+    state = asyncio.run(fill())
+    data_dir = tmp_path / "data"
+    (partition,) = partitions = remote_partitions(state)
+    assert partition.registration.remote is not None
+    assert list(without_hole(partitions, [data_dir], data_dir)) == []
+
+
 def test_an_index_that_was_wrong_when_it_was_stored(stored: Stored) -> None:
     """The checksums are right then, and only the batches tell."""
     data = stored.segments[1].read_bytes()[: stored.footer_at]
@@ -375,3 +412,19 @@ def test_a_directory_without_a_store_is_told_so(tmp_path: Path, monkeypatch: pyt
     refused = CliRunner().invoke(build("verify"), ["verify", str(tmp_path), "--remote"])
     assert isinstance(refused.exception, VerifyRefused)
     assert "no object store is set" in str(refused.exception)
+
+
+def test_without_metadata_the_rest_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found in the directory, and repaired, was not told: the command only refused."""
+    root = tmp_path / "data"
+    for name in ("wal", "topics"):
+        (root / name).mkdir(parents=True)
+    (root / checkpoint.FILE_NAME).write_bytes(b"what is this?")
+    (tmp_path / "objects").mkdir()
+    monkeypatch.setenv("CHRONIK_OBJECT_STORE", (tmp_path / "objects").as_uri())
+    done = CliRunner().invoke(build("verify"), ["verify", str(root), "--remote", "--json"])
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.exception
+    kinds = [one["kind"] for one in json.loads(done.stdout)["findings"]]
+    assert kinds == ["damaged checkpoint", "object store not read"]

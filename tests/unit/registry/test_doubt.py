@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from chronik.client_state import Share
@@ -14,7 +15,7 @@ from chronik.records.reader import Record
 from chronik.records.writer import build_batch
 from chronik.registry.errors import RegistryError
 from chronik.registry.judging import Judging
-from chronik.registry.messages import RegistryCall, SchemaBody
+from chronik.registry.messages import RegistryAnswer, RegistryCall, SchemaBody
 from chronik.registry.operations import CHANGES, QUESTIONS
 from chronik.registry.records import SchemaValue, schema_record
 from chronik.registry.shard import SchemaShard
@@ -67,6 +68,14 @@ async def register(shard: SchemaShard, subject: str, schema: str = '"int"') -> i
 async def subjects(shard: SchemaShard) -> list[str]:
     call = RegistryCall(operation="subjects")
     return [one["subject"] for one in await QUESTIONS["subjects"](await shard.state(), Judging(), call)]
+
+
+@pytest.mark.parametrize("hostile", [-1.0, 1e300])
+def test_another_node_does_not_put_a_client_into_debt_for_ever(hostile: float) -> None:
+    """Nor out of it: what a call took is charged to the caller's quota."""
+    assert msgspec.convert({"work_s": 20.5}, RegistryAnswer).work_s == 20.5
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"work_s": hostile}, RegistryAnswer)
 
 
 async def test_a_write_that_is_in_the_log_counts_though_it_failed() -> None:

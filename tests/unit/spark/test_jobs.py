@@ -18,6 +18,8 @@ from chronik.published.steps import PublishedStep
 from chronik.records.batch import reseal
 from chronik.records.reader import Record
 from chronik.records.writer import build_batch
+from chronik.spark.jobs import archive as archive_job
+from chronik.spark.jobs.archive import ArchiveOptions, archive
 from chronik.spark.jobs.audit_source import AuditedReplica, _Order, _read_file, examine
 from chronik.spark.jobs.avro import decoder, spark_type
 from chronik.spark.jobs.compact import is_expired
@@ -25,7 +27,8 @@ from chronik.spark.jobs.decoding import merge
 from chronik.spark.jobs.files import AlreadyThere, Folder
 from chronik.spark.jobs.index import combine
 from chronik.spark.jobs.plots import bars, lines, table, write_report
-from chronik.spark.jobs.steps import StepLog, deleted_unread, is_overtaken, lost_ranges, plan
+from chronik.spark.jobs.steps import Plan, StepLog, deleted_unread, is_overtaken, lost_ranges, plan
+from chronik.spark.options import connect_options
 from chronik.spark.planning import DataLoss, OffsetBounds
 
 WORK = AuditedReplica(replica="node 1", topic="t", partition=0)
@@ -211,6 +214,76 @@ def test_the_data_source_hears_what_is_to_happen_on_loss() -> None:
 def test_a_repeated_step_ends_where_it_did() -> None:
     work = plan({"0": 5}, "A", "t", bounds(7, 20), limit=3, fail_on_data_loss=True, ends={"0": 9})
     assert [(each.start, each.end) for each in work.ranges] == [(7, 9)]
+
+
+@pytest.mark.parametrize(("earliest", "expected"), [(5, (5, 9)), (7, (7, 9)), (12, (12, 12))])
+def test_a_repeated_step_of_the_release_before_ends_where_it_did(
+    earliest: int, expected: tuple[int, int]
+) -> None:
+    """It noted how many records it had. A table that holds it does not take what is behind them."""
+    work = plan({"0": 5}, "A", "t", bounds(earliest, 20), limit=100, fail_on_data_loss=True, begun_records=4)
+    assert [(each.start, each.end) for each in work.ranges] == [expected]
+
+
+class Run:
+    """What the archive job does in a cluster and in a lake, without either."""
+
+    nothing = archive_job._Written()
+
+    def __init__(self, *plans: Plan) -> None:
+        self.plans = list(plans)
+        self.written: list[Plan] = []
+        self.committed: list[Plan] = []
+        self.failure: Exception | None = None
+
+    def next_plan(self) -> Plan:
+        return self.plans.pop(0)
+
+    def is_overtaken(self, work: Plan) -> bool:
+        return True
+
+    def write(self, work: Plan) -> archive_job._Written:
+        self.written.append(work)
+        return archive_job._Written(rows=work.size)
+
+    def commit(self, work: Plan, _: object) -> None:
+        self.committed.append(work)
+        if self.failure is not None:
+            raise self.failure
+
+
+def run_of(monkeypatch: pytest.MonkeyPatch, *plans: Plan) -> Run:
+    made = Run(*plans)
+    monkeypatch.setattr(archive_job, "_ArchiveRun", lambda *_: made)
+    return made
+
+
+ARCHIVE = ArchiveOptions(connect=connect_options({"kafka.bootstrap.servers": "here:1"}), folder="lake")
+
+
+def test_a_step_that_may_count_is_not_taken_for_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made to count, and its files could not be moved: a new attempt would write over them."""
+    work = plan(None, "", "t", bounds(0, 20), limit=None, fail_on_data_loss=True)
+    run = run_of(monkeypatch, *[work] * 10)
+    run.failure = OSError("no more room")
+    with pytest.raises(OSError, match="no more room"):
+        archive(cast("Any", None), "t", ARCHIVE)
+    assert len(run.written) == len(run.committed) == 1
+
+
+def test_a_begun_step_of_which_nothing_is_left_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records were cut off, by an unclean election, and there are new ones in another partition."""
+    two = OffsetBounds(
+        earliest=dict.fromkeys((TopicPartition("t", 0), TopicPartition("t", 1)), 0),
+        latest={TopicPartition("t", 0): 5, TopicPartition("t", 1): 6},
+        topic_ids={"t": "A"},
+    )
+    known = {"0": 5, "1": 3}
+    begun = plan(known, "A", "t", two, limit=None, fail_on_data_loss=True, ends={"0": 9, "1": 3})
+    rest = plan(known, "A", "t", two, limit=None, fail_on_data_loss=True)
+    run = run_of(monkeypatch, begun, rest)
+    assert archive(cast("Any", None), "t", ARCHIVE).rows == 3
+    assert (run.committed, run.written) == ([begun, rest], [rest])
 
 
 def test_days_expire() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from chronik.metadata import commands as c
-from chronik.model import Unavailable
+from chronik.model import RequestError, Unavailable
 from chronik.objects.store import ObjectMissing
+from chronik.tiering import remote_logs
 from tests.unit.replication.support import put
 from tests.unit.tiering.support import TOPIC_ID, objects_in, tiered
 
@@ -48,6 +49,21 @@ async def test_retention_counts_both_tiers(tmp_path: Path) -> None:
         await world.retention.retain(world.partition)
         kept = sum(one.size_bytes for one in world.partition.log.segments)
         assert 4_000 <= kept < 6_100
+
+
+async def test_clients_that_delete_do_not_keep_retention_from_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has all places of waiting deletions would fill the store with what is past its time."""
+    monkeypatch.setattr(remote_logs, "DELETES_MAX", 0)
+    async with tiered(tmp_path, retention_ms=800, local_retention_ms=-2) as world:
+        await world.fill(100)
+        await world.uploader.upload(world.partition)
+        with pytest.raises(RequestError, match="too many deletions wait"):
+            await world.partition.delete_records(10, world.clock.now_ms)
+        await world.retention.retain(world.partition)
+        assert world.partition.log_start_offset > 0
+        assert world.stats.refused_deletes == 1
 
 
 async def test_switching_off_keeps_what_retention_allows(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import pytest
 from chronik.metadata import commands as c
 from chronik.model import ErrorCode, RequestError, StorageError
 from chronik.objects.local import LocalObjects
+from chronik.storage.log import PartitionLog
 from chronik.tiering import segment_copy, uploader
 from chronik.tiering.manifest import (
     decode_footer,
 )
 from chronik.tiering.uploader import SEGMENTS_A_COMMIT, wanted_segments
+from tests.unit.replication.support import put
 from tests.unit.tiering.support import TP, objects_in, tiered
 
 
@@ -114,6 +116,32 @@ async def test_the_index_of_a_segment_is_bounded(tmp_path: Path, monkeypatch: py
         await world.fill(30)
         with pytest.raises(StorageError):
             await world.uploader.upload(world.partition)
+
+
+async def test_a_batch_that_is_too_large_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair would take the same batch from another replica. What is before it goes up, and once."""
+    monkeypatch.setattr(segment_copy, "BATCH_BYTES_MAX", 500)
+    monkeypatch.setattr(PartitionLog, "will_be_repaired", lambda *_: pytest.fail("it is sound"))
+    async with tiered(tmp_path) as world:
+        await world.fill(30)
+        put(world.partition, (b"key", b"v" * 600), now_ms=world.clock.now_ms)
+        await world.fill(30)
+        seen = []
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"the batch at offset 30 has .* stay on this disk"):
+                await world.uploader.upload(world.partition)
+            seen.append((world.partition.remote, objects_in(tmp_path, "segment")))
+        (first, *_), remote = wanted_segments(world.partition), world.partition.remote
+        assert remote is not None
+        assert 0 < remote.end_offset == first.base_offset <= 30 < first.end_offset
+        assert seen[0] == seen[1]
+        await world.partition.delete_records(31, world.clock.now_ms)
+        await world.uploader.upload(world.partition)
+        await world.retain_locally()
+        assert world.partition.log.log_start_offset > 31
+        assert await world.offsets() == list(range(31, 61))
 
 
 async def test_no_topic_makes_its_readers_look_through_whole_segments(

@@ -79,6 +79,25 @@ class Archived:
     lost: list[OffsetRange] = field(default_factory=list)
     """Offsets that were deleted before the job read them."""
 
+    def note(self, work: Plan, written: _Written) -> None:
+        self.rows += written.rows
+        self.dead += written.dead
+        self.steps += 1
+        self.files += len(written.moves)
+        self.size_bytes += written.size_bytes
+        self.lost += work.lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What a step has made that does not count yet."""
+
+    moves: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
+    dead: int = 0
+    size_bytes: int = 0
+    schema: Any = None
+
 
 def archive(
     spark: SparkSession, topic: str, options: ArchiveOptions, progress: Progress = lambda done, total: None
@@ -96,14 +115,18 @@ def archive(
         total = total or work.left
         progress(min(done.rows + done.dead, total), total)
         try:
-            if work.size or work.lost:
-                run.step(work, done)
+            written = run.write(work) if work.size else run.nothing
         except Exception:  # Spark hands on what a task raised in several wrappings
             overtaken += 1
             if overtaken > OVERTAKEN_MAX or not run.is_overtaken(work):
                 raise
             continue
         overtaken = 0
+        # Not tried again: another step's files would take the place of those that count and were not moved.
+        # There is a step without records, too, where a killed run began one whose records are gone.
+        if work.size or work.lost or work.left:
+            run.commit(work, written)
+            done.note(work, written)
         if work.size >= work.left:
             break
     progress(total, total)
@@ -130,9 +153,10 @@ class _ArchiveRun:
             last.topic_id if last is not None else "",
             self._topic,
             bounds,
-            limit=intended.get("records") or self._options.step_records,
+            limit=self._options.step_records,
             fail_on_data_loss=self._options.fail_on_data_loss,
             ends=intended.get("ends"),
+            begun_records=None if "ends" in intended else intended.get("records"),
         )
 
     def is_overtaken(self, work: Plan) -> bool:
@@ -148,16 +172,13 @@ class _ArchiveRun:
         found = self._folder.read_json(self._intent)
         return found if found["version"] == self._log.version else {}
 
-    def step(self, work: Plan, done: Archived) -> None:
-        if work.size:
-            self._write(work, done)
-        else:
-            last = self._log.last
-            self._commit(work, {}, 0, 0, last.schema if last is not None else None)
-        done.lost += work.lost
-        done.steps += 1
+    @property
+    def nothing(self) -> _Written:
+        """Of a step without records. The schema stays."""
+        last = self._log.last
+        return _Written(schema=last.schema if last is not None else None)
 
-    def _write(self, work: Plan, done: Archived) -> None:
+    def write(self, work: Plan) -> _Written:
         frame = self._decoded(work)
         schema = frame.schema["decoded"].dataType
         observation = Observation("archive")
@@ -180,15 +201,15 @@ class _ArchiveRun:
                 F.to_date("timestamp").alias("date"),
             )
             moves |= self._stage(letters, "dead", f"{DEAD_LETTERS}/topic={self._topic}")
-        done.files += len(moves)
-        done.size_bytes += sum(file.size_bytes for file in self._folder.files(self._log.staging))
-        self._commit(
-            work, moves, rows - dead, dead, schema.jsonValue() if isinstance(schema, StructType) else None
+        return _Written(
+            moves=moves,
+            rows=rows - dead,
+            dead=dead,
+            size_bytes=sum(file.size_bytes for file in self._folder.files(self._log.staging)),
+            schema=schema.jsonValue() if isinstance(schema, StructType) else None,
         )
-        done.rows += rows - dead
-        done.dead += dead
 
-    def _commit(self, work: Plan, moves: Mapping[str, str], rows: int, dead: int, schema: Any) -> None:
+    def commit(self, work: Plan, written: _Written) -> None:
         self._log.commit(
             PublishedStep(
                 version=self._log.version,
@@ -197,10 +218,10 @@ class _ArchiveRun:
                 ranges={str(each.tp.partition): (each.start, each.end) for each in work.ranges},
                 offsets={str(each.tp.partition): each.end for each in work.ranges},
                 lost=lost_ranges(work.lost),
-                moves=dict(moves),
-                rows=rows,
-                dead=dead,
-                schema=schema,
+                moves=dict(written.moves),
+                rows=written.rows,
+                dead=written.dead,
+                schema=written.schema,
             )
         )
 

@@ -125,10 +125,12 @@ def plan(
     limit: int | None,
     fail_on_data_loss: bool,
     ends: Mapping[str, int] | None = None,
+    begun_records: int | None = None,
 ) -> Plan:
     """What is new since the offsets that are done; all of it for a topic not seen before.
 
-    `ends` are those of a step that was begun before and must be repeated, by partition.
+    `ends` are those of a step that was begun before and must be repeated, by partition. `begun_records` is
+    how many such a step had, where its ends are not known: those that were deleted since were among them.
     """
     known = dict(log_offsets or {})
     topic_id = bounds.topic_ids.get(topic, "")
@@ -145,6 +147,8 @@ def plan(
         if start > bounds.latest[tp] and fail_on_data_loss:
             raise DataLoss(f"{tp} ends at offset {bounds.latest[tp]}, but {start} was read already")
         starts[tp] = min(max(start, earliest), bounds.latest[tp])
+    if begun_records is not None:
+        limit = max(begun_records - sum(each.size for each in lost), 0)
     if ends is None:
         upto = cap(starts, bounds.latest, limit)
     else:
