@@ -8,6 +8,7 @@ appends never wait long for the I/O thread, the device or the interpreter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from chronik.cleaning.compactor import Compactor, Pace
 from chronik.metadata.broker_config import broker_value
 from chronik.metadata.topic_config import LOCAL_IS_TOTAL
 from chronik.metrics import CleanerStats
-from chronik.model import ChronikError, TopicPartition
+from chronik.model import ChronikError, StorageError, TopicPartition
 from chronik.replication.partition import Partition
 from chronik.storage.deletion_lines import age_text, log_deletion
 from chronik.storage.disk import IoThread
@@ -142,6 +143,10 @@ class Cleaner:
         self._undated &= {partition.tp for partition in partitions}
         await self._guarded("retention", partitions, self._retain)
         await self._store.sweep()
+        if self._store.waits_for_checkpoint():
+            # A node that takes few writes makes checkpoints seldom; the disk is not to wait for that.
+            with contextlib.suppress(OSError, StorageError):  # the store logs what keeps it from checkpoints
+                await self._store.checkpoint()
 
     async def _retain(self, partition: Partition) -> None:
         log_, config, now_ms = partition.log, partition.config, self._now_ms()

@@ -68,6 +68,13 @@ class Retirement:
         self.forget(gone)
         return gone
 
+    def waits_for_checkpoint(self, now: float) -> bool:
+        """Whether files could be deleted now, were there a newer checkpoint."""
+        if not self._pending_delete or self.is_compacting:
+            return False
+        last = self._checkpoint_bases[1]
+        return any(due <= now and segment.base_offset >= last for due, segment in self._pending_delete)
+
     @property
     def pending_delete(self) -> list[Segment]:
         return [segment for _, segment in self._pending_delete]

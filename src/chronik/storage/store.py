@@ -289,6 +289,11 @@ class LogStore:
             if gone and not log_.deleted:
                 await self.disk.run(IoThread.BACKGROUND, partial(delete_segments, gone))
 
+    def waits_for_checkpoint(self) -> bool:
+        """Whether files of segments could be deleted now, were there a newer checkpoint."""
+        now = asyncio.get_running_loop().time()
+        return any(log_.retirement.waits_for_checkpoint(now) for log_ in self)
+
     def save_recovered(self) -> None:
         """Blocking, before the node serves: write a checkpoint of what recovery found.
 

@@ -101,6 +101,28 @@ async def test_nothing_above_the_watermark_goes(tmp_path: Path) -> None:
         assert partition.log_end_offset == 50
 
 
+async def test_a_round_frees_the_disk_by_itself(tmp_path: Path) -> None:
+    """L03: recovery needs the segment of the last checkpoint, so the round makes a newer one."""
+    clock = Clock()
+    async with opened(tmp_path) as (store, _):
+        replicas = Replicas(store)
+        tight = replicas.add(
+            "tight", retention_ms=-1, retention_bytes=2_000, segment_bytes=1_000, file_delete_delay_ms=0
+        )
+        fill(tight, 50, clock)
+        await store.wal.drained()
+        await store.flusher.flushed()
+        before = len(list(tight.log.directory.glob("*.log")))
+        await cleaner(replicas, clock).retain()
+        left = sorted(path.name for path in tight.log.directory.glob("*.log"))
+        assert left == [segment.path.name for segment in tight.log.segments]
+        assert len(left) < before
+        checkpoint = store.checkpoint_age()
+        await asyncio.sleep(0.01)
+        await cleaner(replicas, clock).retain()
+        assert store.checkpoint_age() > checkpoint, "nothing waited, so no checkpoint was due"
+
+
 async def test_delete_records_and_retention_together(tmp_path: Path) -> None:
     clock = Clock()
     async with opened(tmp_path, crash=True) as (store, _):
