@@ -1,6 +1,7 @@
 """Does anybody notice? Plants one known bug at a time in a copy of the source, then runs seeds.
 
-A mutant that survives is a hole in the simulator. `--seeds` bounds the search; `--only NAME` picks mutants.
+A mutant that survives is a hole in the simulator. `--seeds` bounds the search; `--only NAME` picks mutants,
+and `--part 1/2` every second one, for two runs beside each other.
 After them come the bugs of `plants.py`, which tests must notice.
 """
 
@@ -640,23 +641,34 @@ def survives_its_tests(one: Plant) -> str:
         return f"BROKEN: {error}"
 
 
+def part(text: str) -> tuple[int, int]:
+    first, _, count = text.partition("/")
+    if not (first.isdecimal() and count.isdecimal() and 1 <= int(first) <= int(count)):
+        raise argparse.ArgumentTypeError("two numbers, such as 1/2")
+    return int(first), int(count)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=600)
     parser.add_argument("--only", help="a part of the names of the mutants to run")
+    parser.add_argument(
+        "--part", type=part, default=(1, 1), metavar="K/N", help="every Nth of them, from the Kth on"
+    )
     given = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if given.only is None or given.only in mutant.name]
+    judged = [
+        *((mutant.name, partial(survives, mutant, given.seeds)) for mutant in MUTANTS),
+        *((one.name, partial(survives_its_tests, one)) for one in PLANTS),
+    ]
+    first, count = given.part
+    chosen = [each for each in judged if given.only is None or given.only in each[0]][first - 1 :: count]
     survivors = []
-    planted = [one for one in PLANTS if given.only is None or given.only in one.name]
-    for name, judge_it in [
-        *((mutant.name, partial(survives, mutant, given.seeds)) for mutant in chosen),
-        *((one.name, partial(survives_its_tests, one)) for one in planted),
-    ]:
+    for name, judge_it in chosen:
         passed = judge_it()
         print(f"{'SURVIVED' if passed else 'caught  '} {name} {passed}".rstrip(), flush=True)
         survivors += [name] * bool(passed)
-    count = len(chosen) + len(planted)
-    print(f"mutants {count}, caught {count - len(survivors)}, survived {len(survivors)}")
+    caught = len(chosen) - len(survivors)
+    print(f"mutants {len(chosen)}, caught {caught}, survived {len(survivors)}")
     return int(bool(survivors))
 
 
