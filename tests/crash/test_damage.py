@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,6 +257,8 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         )
         assert code != 0, "the broker must say so when it cannot write"
         assert node.running
+        check_intact(node, ledger)  # the consumer asks for a coordinator, whose topic cannot be created
+        wait_for_elections(node, 2)  # by then the lease of the last one is over
         check_intact(node, ledger)
         ballast.unlink()
         fill_when_there_is_room(node, ledger)
@@ -265,6 +268,17 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         check_intact(node, ledger)
     finally:
         node.kill()
+
+
+def wait_for_elections(node: ChronikNode, count: int) -> None:
+    """Those of a node alone that cannot write its vote."""
+    deadline = time.monotonic() + 60
+    while True:
+        _, found, after = node.log.read_text().partition("this node leaves the quorum")
+        if found and after.count("a commit round of 1 entries failed") >= count:
+            return
+        assert time.monotonic() < deadline, "the metadata log can still be written"
+        time.sleep(0.05)
 
 
 def fill_when_there_is_room(node: ChronikNode, ledger: Ledger) -> None:

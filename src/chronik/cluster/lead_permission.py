@@ -34,7 +34,10 @@ class LeadPermission:
         self.is_removed = True
 
     def may_lead(self) -> bool:
-        return self._is_member and (self._now() - self._lease.start < LEASE_SECONDS or self._raft.leads_alone)
+        """The only voter needs no lease: nobody leads its partitions before it has agreed. So it can be read
+        while its disk is full, though it is no controller then."""
+        is_leased = self._now() - self._lease.start < LEASE_SECONDS
+        return self._is_member and (is_leased or self._raft.is_only_voter)
 
     def hears_controller(self) -> bool:
         return self._now() - self._lease.start < LEASE_SECONDS or self._raft.leads_alone

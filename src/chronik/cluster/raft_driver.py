@@ -107,6 +107,8 @@ class RaftDriver:
         self._times = StageTimes(stages or WriteStages())
         self._loop = asyncio.get_running_loop()
         self._core: RaftCore | None = None
+        self._was_only_voter = False
+        """As of the last core, while there is none."""
         self._listener: MetadataListener | None = None
         self._pump_scheduled = False
         self._installing: deque[Ready] | None = None
@@ -188,9 +190,17 @@ class RaftDriver:
         return self._core is not None and self._core.is_leader
 
     @property
+    def is_only_voter(self) -> bool:
+        """Whether nothing is decided without this node. That holds while it does not lead, too, because its
+        log cannot be written."""
+        return self._was_only_voter if self._core is None else self._votes_alone(self._core)
+
+    def _votes_alone(self, core: RaftCore) -> bool:
+        return core.log.membership.voters == (self._config.node_id,)
+
+    @property
     def leads_alone(self) -> bool:
-        """Whether this node is the only voter: nobody could have deposed it."""
-        return self.is_leader and self.core.log.membership.voters == (self._config.node_id,)
+        return self.is_leader and self.is_only_voter
 
     @property
     def leader_id(self) -> NodeId | None:
@@ -415,6 +425,7 @@ class RaftDriver:
             return
         if error is not None:
             _unwritten(str(error), error)
+            self._was_only_voter = self._votes_alone(core)
             self._core = None
             self._waiting.changed()
             self._tasks.spawn(self._reload(), "reading the metadata log back")

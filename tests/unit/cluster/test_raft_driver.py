@@ -357,6 +357,7 @@ def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> N
         with pytest.raises(Unavailable):
             driver.propose(b"too early")
         assert driver.membership == Membership(), "nothing is known before the log is read"
+        assert not driver.is_only_voter
         driver.subscribe(applied)
         await driver.start()
         assert driver.membership.voters == (1,)
@@ -368,6 +369,8 @@ def test_a_failed_write_is_recovered_from_without_applying_anything_twice() -> N
         await asyncio.sleep(0.1)
         with pytest.raises(Unavailable):
             driver.propose(b"not now")
+        assert not driver.leads_alone
+        assert driver.is_only_voter, "so it may be read meanwhile: nobody else can lead"
         await proposed(driver, b"last")
         await asyncio.sleep(1)
         await driver.stop()

@@ -31,7 +31,7 @@ class Joining:
         self.state = SimpleNamespace(brokers=self.brokers, cluster_id=cluster_id, topics={})
 
     def registration(self) -> Registration:
-        raft = SimpleNamespace(lease=SimpleNamespace(start=0.0), leads_alone=True)
+        raft = SimpleNamespace(lease=SimpleNamespace(start=0.0), is_only_voter=True, leads_alone=True)
         self.lead_permission = LeadPermission(cast(Any, raft))
         return Registration(
             settings=Settings(node_id=OWN),
@@ -98,14 +98,14 @@ async def test_a_leader_that_changes_while_the_cluster_is_founded_does_not_end_t
 
 async def test_a_node_leads_while_it_is_registered_and_its_lease_holds() -> None:
     now = asyncio.get_running_loop().time()
-    raft = SimpleNamespace(lease=SimpleNamespace(start=now), leads_alone=False)
+    raft = SimpleNamespace(lease=SimpleNamespace(start=now), is_only_voter=False)
     permission = LeadPermission(cast(Any, raft))
     assert not permission.may_lead()
     permission.registered()
     assert permission.may_lead()
     raft.lease.start = now - LEASE_SECONDS
     assert not permission.may_lead(), "the lease has expired"
-    raft.leads_alone = True
+    raft.is_only_voter = True
     assert permission.may_lead(), "nobody could have deposed it"
     permission.removed()
     assert not permission.may_lead()
